@@ -242,8 +242,6 @@ static inline bool um_core_peer_is_held(const struct um_core_peer *peer)
 }
 
 /* The slow path of um_core_peer_lane(): first contact, or a lost peer. */
-/* If the peer has a lane in both directions now, tells the machine so. */
-void um_core_peer_pair(struct um_core_peer *peer);
 int um_core_peer_lane_open(struct um_core_peer *peer);
 /* Returns the lane to a peer, opened at first contact. The errors of lane_open; -EPIPE: the peer is lost. */
 static inline int um_core_peer_lane(struct um_core_peer *peer, struct um_lane **lane_p)
@@ -367,10 +365,11 @@ static inline void um_core_ep_settle(struct um_core_ep *ep)
     }
 }
 
-/* Is there another job after this one, in this call of progress or the next? */
-static inline bool um_core_job_is_followed(const struct um_core_ep *ep, const struct um_core_job *job)
+/* Returns the job that moves on after this one, in this call of progress or the next; NULL: there is no other. */
+static inline struct um_core_job *um_core_job_next(const struct um_core_ep *ep, const struct um_core_job *job)
 {
-    return ep->jobs.next != &job->link || job->link.next != &ep->jobs;
+    struct um_list *next = job->link.next != &ep->jobs ? job->link.next : ep->jobs.next;
+    return next != &job->link ? UM_CONTAINER(next, struct um_core_job, link) : NULL;
 }
 
 static inline void um_core_job_start(struct um_core_ep *ep, struct um_core_job *job)

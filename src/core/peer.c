@@ -242,19 +242,11 @@ void um_core_peer_set_name(struct um_core_peer *peer, uint64_t name)
     peer->name = name;
 }
 
-void um_core_peer_pair(struct um_core_peer *peer)
-{
-    if (peer->lane && peer->rx && peer->lane->machine == peer->rx->machine && peer->lane->machine->lane_pair)
-        peer->lane->machine->lane_pair(peer->lane, peer->rx);
-}
-
 int um_core_peer_lane_open(struct um_core_peer *peer)
 {
     if (peer->lost)
         return -EPIPE;
     int ret = peer->link->machine->lane_open(peer->link, &peer->lane);
-    if (ret == 0)
-        um_core_peer_pair(peer);
     if (ret == 0 && !um_list_is_empty(&peer->awaiting))
         peer->lane->machine->lane_watch(peer->lane, true); /* an operation waits already */
     if (ret == 0 || ret == -ECONNREFUSED || ret == -EHOSTUNREACH)

@@ -36,7 +36,8 @@ static int rx_joined(struct um_core_ep *ep, const struct um_record *rec)
     peer->left = false;
     rec->rx->user = peer;
     ep->rx_count++;
-    um_core_peer_pair(peer);
+    if (peer->link->machine == rec->rx->machine && rec->rx->machine->link_joined)
+        rec->rx->machine->link_joined(peer->link, rec->rx);
     return 0;
 }
 

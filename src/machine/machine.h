@@ -402,6 +402,8 @@ struct um_machine {
      */
     void (*window_use)(struct um_window *window, uint64_t saved_ns);
 
+    /* Tells a link of the rx of its peer, when poll() has offered UM_REC_JOINED. NULL: of no use. */
+    void (*link_joined)(struct um_link *link, struct um_rx *rx);
     /*
      * Opens the lane to the peer of a link: the first contact. Slow path. Needs a call of the peer only if this process
      * cannot open the peer's memory by itself: such a peer answers when it makes progress. -EAGAIN: the peer has not
@@ -410,9 +412,6 @@ struct um_machine {
      * with the remedy); -EPROTO; -ENOMEM.
      */
     int (*lane_open)(struct um_link *link, struct um_lane **lane_p);
-    /* Tells a lane and the rx of the same peer of each other, once both are there. An rx has one lane in its life.
-     * NULL: of no use. */
-    void (*lane_pair)(struct um_lane *lane, struct um_rx *rx);
     /* Ends the lane in good order: what was committed is still delivered. */
     void (*lane_close)(struct um_lane *lane);
 

@@ -10,6 +10,15 @@
 
 enum { UM_PUSH_STEP = 8 /* records that one step fills */ };
 
+static bool push_step(struct um_core_ep *ep, struct um_core_job *job);
+
+/* True if the next job pushes a body to the same peer. */
+static bool is_followed(const struct um_core_ep *ep, const struct um_core_op *op)
+{
+    struct um_core_job *next = um_core_job_next(ep, &op->job);
+    return next && next->step == push_step && UM_CONTAINER(next, struct um_core_op, job)->peer == op->peer;
+}
+
 static bool push_step(struct um_core_ep *ep, struct um_core_job *job)
 {
     struct um_core_op *op = UM_CONTAINER(job, struct um_core_op, job);
@@ -29,7 +38,7 @@ static bool push_step(struct um_core_ep *ep, struct um_core_job *job)
         um_proto_slot_gather(&slot, &op->buffers.cursor, slot.body, part);
         *(struct um_proto_part_wire *)slot.header =
             (struct um_proto_part_wire){.offset = op->moved, .token = op->token};
-        slot.more = part < left || um_core_job_is_followed(ep, job);
+        slot.more = part < left || is_followed(ep, op);
         lane->machine->commit(lane, &slot, UM_WIRE_PUSH, 0, part);
         op->moved += part;
         moved = true;

@@ -31,7 +31,7 @@ static void widen(struct world *w)
     for (int i = 0; i < 2; i++) {
         assert_non_null(lane_of(w, i)->cell.at);
         assert_null(lane_of(w, i)->writes);
-        assert_ptr_equal(lane_of(w, i)->other, rx_of(w, i));
+        assert_ptr_equal(lane_of(w, i)->link->rx, rx_of(w, i));
         lane_of(w, i)->cell.is_here = true;
         lane_of(w, i)->cell_came_last = rx_of(w, i)->cell.is_here = false;
     }
@@ -50,8 +50,9 @@ static enum place place_of_last(struct world *w, int node)
 {
     const struct um_mem_lane *lane = lane_of(w, node);
     const uint64_t word = lane->ring.records[(lane->head - 1) & (lane->ring.record_count - 1)].word;
-    assert_true(word >> 40 & UM_FLAG_MACHINE);
-    return !(word >> 48 & UM_LEN_CELL) ? RING : word >> 48 & UM_LEN_OTHER ? OTHER_CELL : OWN_CELL;
+    return !(word >> 40 & UM_FLAG_MACHINE) || !(word >> 48 & UM_LEN_CELL) ? RING
+           : word >> 48 & UM_LEN_OTHER                                    ? OTHER_CELL
+                                                                          : OWN_CELL;
 }
 
 /* Sends a message and tells where it lies. The node has made no call of progress since its last one. */
@@ -179,6 +180,49 @@ static void who_waits_for_a_cell_fetches_no_lines(void **state)
     world_close(&w);
 }
 
+/* Of an endpoint to itself: the cell is one for both ends of the lane. */
+static void a_lane_to_oneself_has_one_cell(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, 1);
+    stream_bodies(&w, 0, 0);
+    const struct um_mem_lane *lane = (struct um_mem_lane *)peer_of(&w, 0, 0)->lane;
+    int in_cell = 0;
+    for (uint32_t i = 0; i < 20; i++) {
+        world_settle(&w);
+        fill(from, LONG, i);
+        inject_buf(&w, 0, 0, from, LONG, i, UM_OP_TAGGED);
+        in_cell += lane->claimed != NULL;
+        take(&w, 0, LONG, i);
+    }
+    assert_true(in_cell >= 10);
+    world_close(&w);
+}
+
+/* The peer has the cell of a lane whose ring it has, whether its own lane has a wide ring or not. */
+static void one_wide_ring_is_enough_for_a_cell(void **state)
+{
+    (void)state;
+    for (int wide = 0; wide < 2; wide++) {
+        struct world w;
+        world_open(&w, 2);
+        (void)send_alone(&w, 0, 8, 1u << 20);
+        (void)send_alone(&w, 1, 8, 1u << 20);
+        stream_bodies(&w, wide, 1 - wide);
+        assert_null(lane_of(&w, 1 - wide)->cell.at);
+        world_settle(&w);
+        lane_of(&w, wide)->cell.is_here = true;
+        rx_of(&w, 1 - wide)->cell.is_here = false;
+        for (uint32_t i = 0; i < 20; i++) {
+            const int node = i % 2 ? 1 - wide : wide;
+            assert_int_equal(send_alone(&w, node, LONG, i), node == wide ? OWN_CELL : OTHER_CELL);
+            take(&w, 1 - node, LONG, i);
+        }
+        world_close(&w);
+    }
+}
+
 /* Messages of all lengths, in both directions, received at once or later. */
 static void bytes_are_right_whatever_goes_back_and_forth(void **state)
 {
@@ -300,11 +344,61 @@ static void a_message_in_a_cell_outlives_the_lane_that_has_the_cell(void **state
     struct world w;
     leave_an_answer(&w);
     struct um_core_peer *peer = peer_of(&w, 0, 1);
-    const struct um_mem_rx *rx = rx_of(&w, 0);
+    const struct um_mem_link *link = lane_of(&w, 0)->link;
     node_close(&w.node[1]);
     assert_int_not_equal(um_proto_inject(w.node[0].ep, peer, from, 8, 3, 0, UM_OP_TAGGED), 0);
     assert_null(peer->lane);
-    assert_non_null(rx->kept.at);
+    assert_non_null(link->kept.at);
+    take(&w, 0, LONG, 2);
+    world_close(&w);
+}
+
+/* It is the first message of its sender, so its receiver has not heard of that lane when it closes its own. */
+static void a_first_message_in_a_cell_outlives_the_lane_that_has_the_cell(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, 2);
+    stream_bodies(&w, 0, 1);
+    struct um_core_peer *peer = peer_of(&w, 0, 1);
+    while (lane_of(&w, 0)->cell.is_here) {
+        (void)send_alone(&w, 0, LONG, 1);
+        take(&w, 1, LONG, 1);
+    }
+    world_settle(&w);
+    assert_null(peer->rx);
+    inject_buf(&w, 1, 0, from, 8, 3, UM_OP_TAGGED); /* the small rings take no long body */
+    fill(from, LONG, 2);
+    inject_buf(&w, 1, 0, from, LONG, 2, UM_OP_TAGGED);
+    assert_int_equal(place_of_last(&w, 1), OTHER_CELL);
+    node_close(&w.node[1]);
+    assert_int_not_equal(um_proto_inject(w.node[0].ep, peer, from, 8, 3, 0, UM_OP_TAGGED), 0);
+    assert_null(peer->lane);
+    assert_null(peer->rx);
+    take(&w, 0, LONG, 2);
+    world_close(&w);
+}
+
+/* The lane closes while its receiver has a record from the cell in hand. */
+static void a_record_on_offer_outlives_the_lane_that_has_the_cell(void **state)
+{
+    (void)state;
+    struct world w;
+    struct um_record rec;
+    leave_an_answer(&w);
+    struct um_core_peer *peer = peer_of(&w, 0, 1);
+    struct um_port *port = w.node[0].ep->ports[0].port;
+    while (!port->machine->poll(port, &rec))
+        ;
+    assert_int_equal(rec.len, LONG);
+    const void *body = rec.body;
+    node_close(&w.node[1]);
+    assert_int_not_equal(um_proto_inject(w.node[0].ep, peer, from, 8, 3, 0, UM_OP_TAGGED), 0);
+    assert_null(peer->lane);
+    assert_true(is_filled(body, LONG, 2));
+    assert_int_equal(port->machine->poll(port, &rec), 1); /* offered again */
+    assert_int_equal(rec.len, LONG);
+    assert_true(is_filled(rec.body, LONG, 2));
     take(&w, 0, LONG, 2);
     world_close(&w);
 }
@@ -318,11 +412,11 @@ static void a_lane_that_has_its_cell_keeps_nothing(void **state)
     struct um_core_peer *peer = peer_of(&w, 0, 1);
     uint32_t value = 3;
     inject_buf(&w, 1, 0, &value, 4, 2, UM_OP_TAGGED);
-    const struct um_mem_rx *rx = rx_of(&w, 0);
+    const struct um_mem_link *link = lane_of(&w, 0)->link;
     node_close(&w.node[1]);
     assert_int_not_equal(um_proto_inject(w.node[0].ep, peer, from, 8, 3, 0, UM_OP_TAGGED), 0);
     assert_null(peer->lane);
-    assert_null(rx->kept_map.base);
+    assert_null(link->kept_map.base);
     recv_buf(&w, 0, NULL, to, 4, 2, 0, UM_OP_TAGGED, CTX(1));
     assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
     world_close(&w);
@@ -335,11 +429,11 @@ static void what_lies_in_the_cell_of_a_refused_lane_is_not_taken(void **state)
     struct world w;
     leave_an_answer(&w);
     struct um_core_peer *peer = peer_of(&w, 0, 1);
-    const struct um_mem_rx *rx = rx_of(&w, 0);
+    const struct um_mem_link *link = lane_of(&w, 0)->link;
     um_mem_rx_refuse(&rx_of(&w, 1)->base);
     assert_int_equal(um_proto_inject(w.node[0].ep, peer, from, 8, 3, 0, UM_OP_TAGGED), -EPIPE);
-    assert_non_null(rx->kept_map.base);
-    assert_null(rx->kept.at);
+    assert_non_null(link->kept_map.base);
+    assert_null(link->kept.at);
     recv_buf(&w, 0, NULL, to, LONG, 2, 0, UM_OP_TAGGED, CTX(1));
     world_settle(&w);
     assert_int_equal(untaken(&w, 0), 0);
@@ -492,6 +586,32 @@ static bool is_timed(struct world *w, int node)
     return lane->ring.records[(lane->head - 1) & (lane->ring.record_count - 1)].word >> 40 & UM_FLAG_TIMED;
 }
 
+/* Whatever the choice of the stream, which its later parts would find. */
+static void a_message_in_parts_is_written_in_one_way(void **state)
+{
+    enum { PARTS = 2 };
+    (void)state;
+    for (int kind = 0; kind < UM_STORES_KINDS; kind++) {
+        struct world w;
+        open_wide(&w);
+        struct um_mem_lane *lane = lane_of(&w, 0);
+        use(&lane->cell_stores, (enum um_mem_stores_kind)kind, UM_CELL_BYTES);
+        use(&lane->stores, (enum um_mem_stores_kind)(1 - kind), UM_WIDE_BYTES);
+        const uint64_t before = lane->stores.bytes_left;
+        const uint32_t first = lane->head;
+        (void)send_alone(&w, 0, UM_SPLIT_MIN, 1);
+        assert_int_equal(lane->head - first, PARTS);
+        for (uint32_t i = first; i < first + PARTS; i++) {
+            const uint64_t word = lane->ring.records[i & (lane->ring.record_count - 1)].word;
+            assert_int_equal(word >> 48 & UM_LEN_CELL, kind == UM_STORES_CACHED ? UM_LEN_CELL : 0);
+        }
+        assert_int_equal(lane->stores.bytes_left, before);
+        assert_int_equal(lane->lone_bypasses, kind == UM_STORES_NONTEMPORAL);
+        take(&w, 1, UM_SPLIT_MIN, 1);
+        world_close(&w);
+    }
+}
+
 /* Sends lone messages back and forth until the lane from 0 to 1 has compared the stores for them. */
 static void bodies_in_cells_are_compared(void **state)
 {
@@ -559,6 +679,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_body_that_is_pushed_goes_where_a_message_in_segments_would),
         cmocka_unit_test(a_message_in_a_cell_outlives_its_sender),
         cmocka_unit_test(a_message_in_a_cell_outlives_the_lane_that_has_the_cell),
+        cmocka_unit_test(a_first_message_in_a_cell_outlives_the_lane_that_has_the_cell),
+        cmocka_unit_test(a_record_on_offer_outlives_the_lane_that_has_the_cell),
+        cmocka_unit_test(a_lane_to_oneself_has_one_cell),
+        cmocka_unit_test(one_wide_ring_is_enough_for_a_cell),
+        cmocka_unit_test(a_message_in_parts_is_written_in_one_way),
         cmocka_unit_test(a_lane_that_has_its_cell_keeps_nothing),
         cmocka_unit_test(what_lies_in_the_cell_of_a_refused_lane_is_not_taken),
         cmocka_unit_test(what_lies_in_a_cell_that_passed_to_another_sender_is_not_taken),

@@ -61,7 +61,7 @@ static void a_peer_that_ends_is_gone_under_each_of_its_addresses(void **state)
 {
     (void)state;
     struct pair p;
-    unsigned char part[WHOLE] = {18, 2}; /* wire version 9, the board's part alone */
+    unsigned char part[WHOLE] = {20, 2}; /* wire version 10, the board's part alone */
     fi_addr_t by_part, whole;
     uint64_t word = 1;
     open_apart(&p, &(struct pair_config){0});

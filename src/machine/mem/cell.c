@@ -6,10 +6,10 @@
  * answer into the very lines in which the message came. Behind each wide ring lies a cell for that. One of the two
  * peers has it: at first the lane's sender, who writes a message into it; with its last record the cell passes to the
  * receiver, who may send a message to that peer in it later, and so passes it back. So two peers share two cells, one
- * for each of their lanes. A message of which there is no cell goes into the ring.
+ * for each of their lanes. A message for which there is none goes into the ring.
  *
- * A cell lies in the memory of the lane's receiver. Who closes a lane may have messages in its cell that are still to
- * be taken: the rx keeps the mapping then.
+ * A cell lies in the memory of the lane's receiver. When a lane closes, there may be messages in its cell that are
+ * still to come: the link keeps the mapping then.
  *
  * Owns: which side has a cell. Only a record passes it. Threading: machine.h.
  */
@@ -21,7 +21,7 @@ static_assert((int)UM_BIG_BODY == (int)UM_LEN_MASK + 1, "a cell takes the bodies
 static_assert(UM_CELL_BYTES % UM_BODY_ALIGN == 0 && (int)UM_CELL_BYTES >= (int)UM_ROOM_MAX,
               "a cell takes a whole message");
 
-/* ---- the two lanes of a pair ---- */
+/* ---- where cells are ---- */
 
 /* Memory that is not coherent has no cells. */
 static unsigned char *cell_behind(const struct um_mem_port *port, const struct um_mem_ring *wide)
@@ -29,72 +29,74 @@ static unsigned char *cell_behind(const struct um_mem_port *port, const struct u
     return port->mapper->observe ? NULL : wide->bytes + UM_WIDE_BYTES + UM_CELL_OFFSET;
 }
 
-void um_mem_cell_begin(struct um_mem_lane *lane)
+void um_mem_lane_cell_begin(struct um_mem_lane *lane)
 {
     lane->cell.at = cell_behind(lane->link->port, &lane->ring);
     lane->cell.is_here = lane->cell.at != NULL;
 }
 
-void um_mem_cell_begin_rx(struct um_mem_rx *rx)
+void um_mem_rx_cell_begin(struct um_mem_rx *rx)
 {
     rx->cell.at = cell_behind(rx->port, &rx->ring);
 }
 
-void um_mem_lane_pair(struct um_lane *base, struct um_rx *rx_base)
+void um_mem_link_joined(struct um_link *base, struct um_rx *rx_base)
 {
-    struct um_mem_lane *lane = (struct um_mem_lane *)base;
+    struct um_mem_link *link = (struct um_mem_link *)base;
     struct um_mem_rx *rx = (struct um_mem_rx *)rx_base;
-    if (rx->other || rx->kept_map.base)
-        return; /* what comes in a cell of the first lane must be found there */
-    if (lane->other)
-        um_mem_cell_part(lane->other);
-    lane->other = rx;
-    rx->other = lane;
-}
-
-void um_mem_cell_part(struct um_mem_rx *rx)
-{
-    struct um_mem_lane *lane = rx->other;
-    if (!lane)
-        return;
-    if (lane->writes == &rx->cell)
-        lane->writes = NULL;
-    lane->other = NULL;
-    rx->other = NULL;
-}
-
-void um_mem_cell_end(struct um_mem_rx *rx)
-{
-    um_mem_cell_part(rx);
-    if (rx->kept_map.base)
-        rx->port->mapper->detach(&rx->kept_map);
+    if (link->rx)
+        um_mem_rx_cell_end(link->rx);
+    link->rx = rx;
+    rx->link = link;
 }
 
 /* Has the peer given the memory of the lane's cell back, because it takes this process for dead? */
 static bool is_given_back(const struct um_mem_lane *lane)
 {
-    return um_load_acquire_u32(&lane->ctl->state) >> UM_LANE_INC_SHIFT != lane->incarnation;
+    /* sync: none (a look at what is checked again when the lane is used) */
+    return um_load_relaxed_u32(&lane->ctl->state) >> UM_LANE_INC_SHIFT != lane->incarnation;
 }
 
 /* Will it do so, once the lane is closed? A port that has closed does not. */
 static bool is_to_be_given_back(const struct um_mem_lane *lane)
 {
-    return um_load_acquire_u32(&lane->ctl->state) & UM_LANE_REFUSED;
+    return um_load_relaxed_u32(&lane->ctl->state) & UM_LANE_REFUSED;
 }
 
-void um_mem_cell_keep(struct um_mem_lane *lane)
+void um_mem_lane_cell_end(struct um_mem_lane *lane)
 {
-    struct um_mem_rx *rx = lane->other;
-    if (!rx)
+    struct um_mem_link *link = lane->link;
+    if (link->lane != lane)
         return;
-    if (lane->cell.at && !lane->cell.is_here) {
-        rx->kept_map = lane->wide_map; /* in any case, for a record that is on offer now */
-        lane->wide_map.base = NULL;
-        rx->kept.at = is_given_back(lane) || is_to_be_given_back(lane) ? NULL : lane->cell.at;
-    }
-    if (rx->reads == &lane->cell)
-        rx->reads = &rx->kept;
-    um_mem_cell_part(rx);
+    link->lane = NULL;
+    if (link->rx && link->rx->reads == &lane->cell)
+        link->rx->reads = &link->kept;
+    if (!lane->cell.at || lane->cell.is_here || link->kept_map.base)
+        return;
+    link->kept_map = lane->wide_map; /* in any case, for a record that is on offer now */
+    lane->wide_map.base = NULL;
+    link->kept.at = is_given_back(lane) || is_to_be_given_back(lane) ? NULL : lane->cell.at;
+}
+
+void um_mem_rx_cell_end(struct um_mem_rx *rx)
+{
+    struct um_mem_link *link = rx->link;
+    if (!link)
+        return;
+    if (link->lane && link->lane->writes == &rx->cell)
+        link->lane->writes = NULL;
+    if (rx->reads != &rx->cell)
+        rx->reads = NULL;
+    link->rx = NULL;
+    rx->link = NULL;
+}
+
+void um_mem_link_cell_end(struct um_mem_link *link)
+{
+    if (link->rx)
+        um_mem_rx_cell_end(link->rx);
+    if (link->kept_map.base)
+        link->port->mapper->detach(&link->kept_map);
 }
 
 /* ---- the sender ---- */
@@ -121,12 +123,14 @@ uint32_t um_mem_cell_commit(struct um_mem_lane *lane, const struct um_slot *slot
 
 /* ---- the receiver ---- */
 
-/* Returns the cell that a record names. */
+/* Returns the cell that a record names, or NULL. */
 static struct um_mem_cell *cell_of(struct um_mem_rx *rx, uint32_t len)
 {
     if (!(len & UM_LEN_OTHER))
         return &rx->cell;
-    return rx->other ? &rx->other->cell : &rx->kept;
+    if (!rx->link)
+        return NULL;
+    return rx->link->lane ? &rx->link->lane->cell : &rx->link->kept;
 }
 
 /* Returns where the next body in a cell begins. */
@@ -140,10 +144,11 @@ static uint32_t body_at(const struct um_mem_rx *rx)
 bool um_mem_cell_is_good(struct um_mem_rx *rx, uint32_t len)
 {
     const struct um_mem_cell *cell = cell_of(rx, len);
-    if (rx->other && cell == &rx->other->cell && is_given_back(rx->other))
+    if (!cell || !cell->at || cell->is_here || (rx->reads && rx->reads != cell))
         return false;
-    return cell->at && !cell->is_here && (!rx->reads || rx->reads == cell) &&
-           body_at(rx) + (len & UM_LEN_MASK) + 1 <= UM_CELL_BYTES;
+    if (cell != &rx->cell && rx->link->lane && is_given_back(rx->link->lane))
+        return false;
+    return body_at(rx) + (len & UM_LEN_MASK) + 1 <= UM_CELL_BYTES;
 }
 
 const void *um_mem_cell_offer(struct um_mem_rx *rx, uint32_t *len_p)
@@ -161,7 +166,7 @@ void um_mem_cell_release(struct um_mem_rx *rx, uint8_t flags)
     if (!(flags & UM_FLAG_PASS))
         return;
     rx->reads->is_here = true;
-    if (rx->other)
-        rx->other->cell_came_last = rx->reads == &rx->other->cell;
+    if (rx->link && rx->link->lane)
+        rx->link->lane->cell_came_last = rx->reads != &rx->cell;
     rx->reads = NULL;
 }

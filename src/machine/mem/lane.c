@@ -92,7 +92,7 @@ static __attribute__((noinline)) void lane_publish_fenced(struct um_mem_lane *la
                                                           uint64_t word)
 {
     struct um_mem_port *port = lane->link->port;
-    if (word >> 40 & UM_FLAG_MACHINE) { /* not in a cell, if memory is not coherent */
+    if (word >> 40 & UM_FLAG_MACHINE) { /* nothing is published where bodies may lie in cells */
         uint32_t len = (uint32_t)(word >> 48), start = lane->bytes_head - um_mem_body_space(len);
         um_mem_publish(port, lane->ring.bytes + (start & (lane->ring.byte_count - 1)), len); /* before the record */
     }
@@ -162,7 +162,7 @@ static void lane_widen(struct um_mem_lane *lane)
         return;
     lane_publish(lane, UM_OPCODE_WIDEN, 0, ring);
     um_mem_ring_widen(&lane->ring, lane->wide_map.base);
-    um_mem_cell_begin(lane);
+    um_mem_lane_cell_begin(lane);
 }
 
 /* Records that can be claimed now. */
@@ -225,11 +225,11 @@ static inline void lane_long_claim(struct um_mem_lane *lane, uint32_t start, boo
 {
     struct um_mem_cell *cell = um_mem_cell_for(lane, begins || lane->has_promised);
     lane->has_promised = false;
-    if (cell || !um_mem_stores_stay(&lane->stores, slot->body_len, lane->ring.byte_count)) {
+    if (cell || lane->lone_goes_on || !um_mem_stores_stay(&lane->stores, slot->body_len, lane->ring.byte_count)) {
         um_mem_lane_long_claim(lane, cell, start, slot);
         return;
     }
-    slot->is_nontemporal = false;
+    slot->is_nontemporal = lane->is_lone = false;
     lane->claimed = NULL;
     lane->timed = NULL;
 }
@@ -330,6 +330,7 @@ static bool lane_takes(const struct um_mem_lane *lane, uint32_t records, uint32_
 bool um_mem_lane_has_room(struct um_lane *base, uint32_t records, uint32_t body_len)
 {
     struct um_mem_lane *lane = (struct um_mem_lane *)base;
+    lane->has_promised = false;
     um_mem_receiver_observe(lane->link->port, lane->ctl);
     if (!lane_is_plain(lane) || body_len > lane->ring.body_max || (uint64_t)records * body_len > UM_ROOM_MAX)
         return false;

@@ -102,6 +102,7 @@ int um_mem_lane_open(struct um_link *base, struct um_lane **lane_p)
     lane_introduce(lane);
     um_fence_full(); /* the bell may be set already: the lane's contents must be visible before the bell is read */
     um_mem_lane_ring_bell(lane);
+    link->lane = lane;
     *lane_p = &lane->base;
     return 0;
 
@@ -131,7 +132,7 @@ void um_mem_lane_close(struct um_lane *base)
 {
     struct um_mem_lane *lane = (struct um_mem_lane *)base;
     um_mem_lane_watch(base, false);
-    um_mem_cell_keep(lane);                       /* before the receiver may give the cell's memory back */
+    um_mem_lane_cell_end(lane);
     um_store_release_u32(&lane->ctl->closing, 1); /* sync: lane-closing (partners closing-seen, closing-after) */
     um_mem_sender_publish(lane->link->port, lane->ctl);
     um_fence_full(); /* also before what the program does next with memory that a receiver may still read */

@@ -32,21 +32,22 @@ static enum um_mem_stores_kind stores_begin(struct um_mem_lane *lane, bool in_ce
 {
     struct um_mem_stores *stores = in_cell ? &lane->cell_stores : &lane->stores;
     struct um_mem_stores *others = in_cell ? &lane->stores : &lane->cell_stores;
-    const uint32_t at = start - lane->fetched_from, round = in_cell ? UM_CELL_BYTES : lane->ring.byte_count;
-    const bool is_begun = !in_cell && at < lane->fetched_len;
-    const bool is_fetched = is_begun && body_len <= lane->fetched_len - at;
+    const uint32_t at = start - lane->fetched_from, ring_bytes = in_cell ? UM_CELL_BYTES : lane->ring.byte_count;
+    const bool is_begun = at < lane->fetched_len;
+    const bool is_fetched = !in_cell && is_begun && body_len <= lane->fetched_len - at;
     if (is_fetched || (body_len < LONE_MIN && um_mem_lane_is_alone(lane))) {
         um_mem_stores_pass(stores, body_len);
         return UM_STORES_CACHED;
     }
-    if (um_mem_stores_stay(stores, body_len, round))
+    if (um_mem_stores_stay(stores, body_len, ring_bytes))
         return UM_STORES_CACHED;
     if (stores->phase == UM_STORES_AWAIT)
         loads_take(lane, stores);
-    const enum um_mem_stores_kind kind = um_mem_stores_begin(stores, body_len, round);
+    const enum um_mem_stores_kind kind = um_mem_stores_begin(stores, body_len, ring_bytes);
     if (stores->phase != UM_STORES_USE && others->phase != UM_STORES_USE)
         um_mem_stores_give_up(others);
-    if (stores->is_timed && !is_begun && others->phase == UM_STORES_USE) {
+    const bool is_elsewhere = in_cell && kind == UM_STORES_CACHED;
+    if (stores->is_timed && (is_elsewhere || !is_begun) && others->phase == UM_STORES_USE) {
         lane->timed = stores;
         lane->write_began = um_clock_ticks();
     }
@@ -55,16 +56,16 @@ static enum um_mem_stores_kind stores_begin(struct um_mem_lane *lane, bool in_ce
 
 void um_mem_lane_long_claim(struct um_mem_lane *lane, struct um_mem_cell *cell, uint32_t start, struct um_slot *slot)
 {
-    enum um_mem_stores_kind kind = UM_STORES_CACHED;
     lane->timed = NULL;
-    if (lane->has_choice)
-        kind = stores_begin(lane, cell != NULL, start, slot->body_len);
-    if (lane->writes && kind == UM_STORES_NONTEMPORAL) { /* a message ends where it began */
-        kind = UM_STORES_CACHED;
-        lane->timed = NULL;
-    }
-    slot->is_nontemporal = kind == UM_STORES_NONTEMPORAL;
     lane->claimed = NULL;
+    lane->is_lone = cell || lane->lone_goes_on;
+    if (lane->lone_goes_on) { /* the rest of a message is written as its first part was */
+        um_mem_stores_pass(&lane->cell_stores, slot->body_len);
+        slot->is_nontemporal = lane->lone_bypasses;
+    } else {
+        slot->is_nontemporal =
+            lane->has_choice && stores_begin(lane, cell != NULL, start, slot->body_len) == UM_STORES_NONTEMPORAL;
+    }
     if (cell && !slot->is_nontemporal)
         um_mem_cell_claim(lane, cell, slot);
 }
@@ -110,6 +111,8 @@ static void fetch_note(struct um_mem_lane *lane, const struct um_slot *slot)
 uint32_t um_mem_lane_long_commit(struct um_mem_lane *lane, const struct um_slot *slot, uint8_t *flags)
 {
     fetch_note(lane, slot);
+    lane->lone_goes_on = lane->is_lone && slot->more;
+    lane->lone_bypasses = slot->is_nontemporal;
     if (lane->timed)
         *flags |= stores_end(lane, slot);
     return lane->claimed ? um_mem_cell_commit(lane, slot, flags) : slot->body_len;
@@ -118,7 +121,7 @@ uint32_t um_mem_lane_long_commit(struct um_mem_lane *lane, const struct um_slot 
 /* True if a cell is here, so that the next lone message may go into it. */
 static bool has_cell(const struct um_mem_lane *lane)
 {
-    return lane->cell.is_here || (lane->other && lane->other->cell.is_here);
+    return lane->cell.is_here || (lane->link->rx && lane->link->rx->cell.is_here);
 }
 
 /* A message of more than FETCH_WHOLE bytes is not fetched if it may take non-temporal stores, nor when its next body is

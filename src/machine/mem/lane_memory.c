@@ -89,7 +89,8 @@ int um_mem_lane_take_wide(struct um_mem_lane *lane, uint32_t *ring_p)
         wide_release(lane, ring);
         return ret;
     }
-    wide_touch(&map);
+    if (!lane->link->port->mapper->observe) /* else these stores might be published later */
+        wide_touch(&map);
     lane->wide_map = map;
     *ring_p = ring;
     return 0;

@@ -38,6 +38,7 @@ int um_mem_link_open(struct um_port *base, const struct um_addr *addr, struct um
 void um_mem_link_close(struct um_link *base)
 {
     struct um_mem_link *link = (struct um_mem_link *)base;
+    um_mem_link_cell_end(link);
     if (link->control.base)
         link->port->mapper->detach(&link->control);
     if (link->space.base)

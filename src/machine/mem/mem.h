@@ -67,6 +67,12 @@ struct um_mem_port {
     struct um_mem_gated gated;
 };
 
+/* A cell, as this process sees it (cell.c). */
+struct um_mem_cell {
+    unsigned char *at; /* UM_CELL_BYTES; NULL: there is none */
+    bool is_here;      /* this process writes into it next */
+};
+
 struct um_mem_link {
     struct um_link base;
     struct um_mem_port *port;
@@ -80,15 +86,13 @@ struct um_mem_link {
     uint64_t proven_at;               /* struct um_mem_copy_peer */
     int wake_handle;
     struct um_mem_mark mark;
-    bool is_apart;    /* mapper.h */
-    bool full_logged; /* it was logged that the peer has no free lane */
-    bool frames_end;  /* a frame could not be mapped: no further one is tried */
-};
-
-/* A cell, as this process sees it (cell.c). */
-struct um_mem_cell {
-    unsigned char *at; /* UM_CELL_BYTES; NULL: there is none */
-    bool is_here;      /* this process writes into it next */
+    bool is_apart;            /* mapper.h */
+    bool full_logged;         /* it was logged that the peer has no free lane */
+    bool frames_end;          /* a frame could not be mapped: no further one is tried */
+    struct um_mem_lane *lane; /* both lanes between this port and the peer, if they are open */
+    struct um_mem_rx *rx;
+    struct um_mem_cell kept; /* the lane's cell, if the peer had it when the lane was closed */
+    struct um_mem_mapping kept_map;
 };
 
 struct um_mem_lane {
@@ -127,11 +131,13 @@ struct um_mem_lane {
     uint32_t fetched_from, fetched_len; /* the place whose lines were fetched, as bytes_head */
     bool has_choice;                    /* of stores; false if memory is not coherent, or there is only one kind */
     struct um_mem_cell cell;            /* of its wide ring */
-    struct um_mem_rx *other;            /* the lane in the other direction; NULL: unknown */
     struct um_mem_cell *claimed;        /* of the present claim with a long body: the cell that it lies in, or NULL */
     struct um_mem_cell *writes;         /* the cell that its last body went into, if more may follow there */
     uint32_t cell_used;                 /* bytes of that cell */
     bool has_promised;    /* lane_has_room() gave room for a message, whose first record is not claimed yet */
+    bool is_lone;         /* the present claim with a long body belongs to a lone message for which there was a cell */
+    bool lone_goes_on;    /* so did the last one, and more of that message follows */
+    bool lone_bypasses;   /* that message takes non-temporal stores */
     bool cell_came_last;  /* its own cell came back after the other one came */
     uint64_t write_began; /* ticks; when the body that is being written was claimed, if it is timed */
 };
@@ -166,10 +172,8 @@ struct um_mem_rx {
     uint32_t record_end;    /* bytes_head after the record on offer is released */
     uint64_t offered_at;    /* ticks; when the record on offer was last offered, if it is timed */
     struct um_mem_loads loads;
-    struct um_mem_cell cell;   /* of its wide ring */
-    struct um_mem_lane *other; /* the lane in the other direction; NULL: unknown */
-    struct um_mem_cell kept;   /* that lane's cell, if the peer had it when that lane was closed */
-    struct um_mem_mapping kept_map;
+    struct um_mem_cell cell;    /* of its wide ring */
+    struct um_mem_link *link;   /* to its peer; NULL: not known */
     struct um_mem_cell *reads;  /* the cell that the last body was in, if more may follow there */
     uint32_t cell_at, cell_len; /* where that body is in the cell, bytes */
     uint32_t cell_record;       /* head when it was offered */
@@ -376,12 +380,14 @@ uint32_t um_mem_lane_long_commit(struct um_mem_lane *lane, const struct um_slot 
 /* Fetches lines of the next long message of the port, for writing. Returns whether there are more of them. */
 bool um_mem_lane_fetch_next(struct um_mem_port *port);
 /* ---- cell.c ---- */
-/* The lane has a wide ring now, and so a cell. */
-void um_mem_cell_begin(struct um_mem_lane *lane);
-/* The same for the rx. */
-void um_mem_cell_begin_rx(struct um_mem_rx *rx);
-/* Tells a lane and the rx of the same peer of each other. */
-void um_mem_lane_pair(struct um_lane *base, struct um_rx *rx_base);
+/* The lane, or the rx, has a wide ring now, and so a cell. */
+void um_mem_lane_cell_begin(struct um_mem_lane *lane);
+void um_mem_rx_cell_begin(struct um_mem_rx *rx);
+/* The lane is about to close, the rx ends, the link is about to close. */
+void um_mem_lane_cell_end(struct um_mem_lane *lane);
+void um_mem_rx_cell_end(struct um_mem_rx *rx);
+void um_mem_link_cell_end(struct um_mem_link *link);
+void um_mem_link_joined(struct um_link *base, struct um_rx *rx_base);
 /* Puts the body of a claim into that cell. */
 void um_mem_cell_claim(struct um_mem_lane *lane, struct um_mem_cell *cell, struct um_slot *slot);
 /* Returns the len of the record of a body in a cell that is committed. Adds to its flags. */
@@ -392,11 +398,6 @@ bool um_mem_cell_is_good(struct um_mem_rx *rx, uint32_t len);
 const void *um_mem_cell_offer(struct um_mem_rx *rx, uint32_t *len_p);
 /* That record is released. */
 void um_mem_cell_release(struct um_mem_rx *rx, uint8_t flags);
-/* The lane is about to close: keeps what the peer may still refer to. */
-void um_mem_cell_keep(struct um_mem_lane *lane);
-/* part: the rx and its lane have nothing to do with each other any more. end: the rx ends. */
-void um_mem_cell_part(struct um_mem_rx *rx);
-void um_mem_cell_end(struct um_mem_rx *rx);
 
 /* From now on bodies go into the wide ring at bytes. */
 void um_mem_ring_widen(struct um_mem_ring *ring, unsigned char *bytes);
@@ -553,7 +554,8 @@ static inline struct um_mem_cell *um_mem_cell_for(struct um_mem_lane *lane, bool
     if (lane->writes || !begins || !um_mem_lane_is_alone(lane))
         return lane->writes;
     struct um_mem_cell *own = lane->cell.is_here ? &lane->cell : NULL;
-    struct um_mem_cell *theirs = lane->other && lane->other->cell.is_here ? &lane->other->cell : NULL;
+    struct um_mem_rx *rx = lane->link->rx;
+    struct um_mem_cell *theirs = rx && rx->cell.is_here ? &rx->cell : NULL;
     return own && (lane->cell_came_last || !theirs) ? own : theirs;
 }
 
@@ -591,7 +593,7 @@ static inline bool um_mem_lane_body_fits(const struct um_mem_lane *lane, uint32_
 #define UM_MEM_MACHINE_OPS                                                                                             \
     .addr_first = 0, .addr_words = UM_ADDR_LOCAL_WORDS, .body_max = UM_BIG_BODY, .depth = UM_BIG_RECORDS,              \
     .shares_locks = true, .either_way = true, .unconsumed_max = UM_BIG_RECORDS,                                        \
-    .unconsumed_bytes = UM_WIDE_BYTES + 2 * UM_CELL_BYTES + UM_ROOM_MAX, .lane_pair = um_mem_lane_pair,                \
+    .unconsumed_bytes = UM_WIDE_BYTES + 2 * UM_CELL_BYTES + UM_ROOM_MAX, .link_joined = um_mem_link_joined,            \
     .port_close = um_mem_port_close, .port_addr = um_mem_port_addr, .addr_check = um_mem_addr_check,                   \
     .link_open = um_mem_link_open, .link_close = um_mem_link_close, .link_alive = um_mem_link_alive,                   \
     .space_close = um_mem_space_close, .is_shareable = um_mem_is_shareable, .peer_memory = um_mem_peer_memory,         \

@@ -133,7 +133,7 @@ void um_mem_port_close(struct um_port *base)
         if (rx) {
             um_mem_rx_publish(rx); /* and wakes a sender that sleeps on this lane */
             port->mapper->wake_drop(rx->wake_handle);
-            um_mem_cell_end(rx);
+            um_mem_rx_cell_end(rx);
             free(rx);
         }
     }

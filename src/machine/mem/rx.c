@@ -89,7 +89,7 @@ static void rx_go_on_widened(struct um_mem_rx *rx, uint32_t ring)
 {
     rx->is_wide = true;
     um_mem_ring_widen(&rx->ring, rx->port->memory + um_mem_port_wide_offset(rx->port->lanes, ring));
-    um_mem_cell_begin_rx(rx);
+    um_mem_rx_cell_begin(rx);
     rx_advance(rx);
 }
 

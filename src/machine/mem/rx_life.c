@@ -66,7 +66,7 @@ void um_mem_rx_leave(struct um_mem_rx *rx, int error)
 {
     if (rx->state == UM_RX_ZOMBIE)
         return;
-    um_mem_cell_part(rx);
+    um_mem_rx_cell_end(rx);
     rx_drop_hot(rx, error == EPROTO ? UM_LANE_REFUSED : 0);
     rx->state = UM_RX_ZOMBIE;
     rx->error = error;
@@ -94,6 +94,8 @@ static void rx_recycle(struct um_mem_rx *rx)
     struct um_mem_lane_shm *ctl = rx->ctl;
     uint32_t state = um_load_relaxed_u32(&ctl->state);
     const uint64_t area = um_mem_port_lane_offset(port->lanes, rx->number);
+    /* First: a sender that was taken for dead, and lives, is to use the lane's memory no more. */
+    um_store_relaxed_u32(&ctl->state, ((state >> UM_LANE_INC_SHIFT) + 1) << UM_LANE_INC_SHIFT);
     /* Records of a refused sender were not taken: the next sender's rx must not find them. */
     if (rx->error)
         port->mapper->punch(port, area, UM_AREA_SIZE); /* it may have grown without a GROW record */
@@ -106,11 +108,10 @@ static void rx_recycle(struct um_mem_rx *rx)
     um_store_relaxed_u64(&ctl->loads, 0);
     for (int i = 0; i < UM_PROGRESS_WORDS; i++)
         um_store_relaxed_u64(&ctl->progress[i].receiver, 0);
-    um_store_relaxed_u32(&ctl->state, ((state >> UM_LANE_INC_SHIFT) + 1) << UM_LANE_INC_SHIFT);
     um_mem_receiver_publish(port, ctl);
     /* sync: lane-recycle (partners lane-claim, incarnation-seen): whoever claims the lane sees the new incarnation. */
     um_store_release_u64(um_mem_lane_sender(port->coherent, rx->number), 0);
-    um_mem_cell_end(rx);
+    um_mem_rx_cell_end(rx);
     port->mapper->wake_drop(rx->wake_handle);
     um_list_unlink(&rx->event);
     um_list_unlink(&rx->crowded);

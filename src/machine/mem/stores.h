@@ -49,8 +49,8 @@ struct um_mem_stores {
     uint64_t bytes_left; /* bytes of bodies until the next comparison; in a trial: until the first timed body */
     uint32_t usual_then; /* the usual cost of the kind in use at the last comparison; 0: there was none */
     uint32_t awaited;    /* the count of consumed records at which the receiver has taken all of the trial */
-    uint32_t ring_bytes; /* bytes of the ring that the last body went into */
-    uint32_t rounds;     /* rounds of that ring from one comparison to the next */
+    uint32_t ring_bytes; /* bytes of the ring, or of the cell, that the last body went into or might have */
+    uint32_t rounds;     /* rounds of that ring, or as many bytes, from one comparison to the next */
     uint8_t phase;       /* enum um_mem_stores_phase */
     uint8_t in_use;      /* enum um_mem_stores_kind */
     uint8_t size_class;  /* log2 of the length of the bodies that were compared last; 0: there were none */

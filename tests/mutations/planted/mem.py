@@ -2,6 +2,27 @@
 
 MUTATIONS = [
     (
+        "the parts of a lone message are written in two ways",
+        "src/machine/mem/lane_long.c",
+        "    lane->lone_goes_on = lane->is_lone && slot->more;\n",
+        "    lane->lone_goes_on = false;\n",
+        ["proto cells sim"],
+    ),
+    (
+        "a record on offer loses its cell",
+        "src/machine/mem/cell.c",
+        "    lane->wide_map.base = NULL;\n",
+        "    link->kept.at = NULL;\n    return;\n",
+        ["proto cells sim"],
+    ),
+    (
+        "the cell of a lane is kept only where the peer's lane is known",
+        "src/machine/mem/cell.c",
+        "lane->cell.is_here || link->kept_map.base)",
+        "lane->cell.is_here || link->kept_map.base || !link->rx)",
+        ["proto cells sim"],
+    ),
+    (
         "a cell that has passed is used again",
         "src/machine/mem/cell.c",
         "        cell->is_here = false;\n",
@@ -11,15 +32,15 @@ MUTATIONS = [
     (
         "a record may name a cell that the sender has not",
         "src/machine/mem/cell.c",
-        "cell->at && !cell->is_here && (",
-        "cell->at && (",
+        "!cell->at || cell->is_here || (",
+        "!cell->at || (",
         ["proto cells sim"],
     ),
     (
         "a message may lie in two cells",
         "src/machine/mem/cell.c",
-        " && (!rx->reads || rx->reads == cell) &&",
-        " &&",
+        " || (rx->reads && rx->reads != cell))",
+        ")",
         ["proto cells sim"],
     ),
     (
@@ -46,7 +67,7 @@ MUTATIONS = [
     (
         "what lies in a cell that passed to another sender is taken",
         "src/machine/mem/cell.c",
-        " && is_given_back(rx->other))",
+        " && is_given_back(rx->link->lane))",
         " && false)",
         ["proto cells sim"],
     ),
@@ -165,7 +186,7 @@ MUTATIONS = [
     (
         "what was fetched may bypass the caches",
         "src/machine/mem/lane_long.c",
-        "is_fetched = is_begun && body_len <= lane->fetched_len - at;",
+        "is_fetched = !in_cell && is_begun && body_len <= lane->fetched_len - at;",
         "is_fetched = false;",
         ["proto lanes sim"],
     ),
