@@ -66,6 +66,19 @@ static void lane_introduce(struct um_mem_lane *lane)
     um_mem_sender_publish(lane->link->port, ctl);
 }
 
+static struct um_mem_lane *lane_new(struct um_mem_link *link)
+{
+    struct um_mem_lane *lane = calloc(1, sizeof(*lane));
+    if (!lane)
+        return NULL;
+    lane->base = (struct um_lane){.machine = link->base.machine, .body_max = UM_BIG_BODY};
+    lane->link = link;
+    lane->peer = link->control.base;
+    lane->has_choice = UM_BYTES_NONTEMPORAL && !link->port->mapper->observe;
+    um_list_init(&lane->watched);
+    return lane;
+}
+
 int um_mem_lane_open(struct um_link *base, struct um_lane **lane_p)
 {
     struct um_mem_link *link = (struct um_mem_link *)base;
@@ -73,14 +86,9 @@ int um_mem_lane_open(struct um_link *base, struct um_lane **lane_p)
     if (ret)
         return ret;
     struct um_mem_port_shm *peer = link->control.base;
-    struct um_mem_lane *lane = calloc(1, sizeof(*lane));
+    struct um_mem_lane *lane = lane_new(link);
     if (!lane)
         return -ENOMEM;
-    lane->base = (struct um_lane){.machine = base->machine, .body_max = UM_BIG_BODY};
-    lane->link = link;
-    lane->peer = peer;
-    lane->has_choice = UM_BYTES_NONTEMPORAL && !link->port->mapper->observe;
-    um_list_init(&lane->watched);
     ret = lane_take(lane, link);
     um_mem_page_observe(link->port, peer); /* after the claim, for both looks at its state */
     /* sync: port-seen (partner port-ready): a port that is gone gives no lanes back. */
