@@ -315,6 +315,56 @@ static void a_body_that_is_pushed_goes_where_a_message_in_segments_would(void **
     world_close(&w);
 }
 
+static void a_delivery_out_of_a_cell_is_acknowledged_in_the_call_that_takes_it(void **state)
+{
+    (void)state;
+    struct world w;
+    open_wide(&w);
+    for (uint32_t i = 0; i < 20; i++) {
+        const int node = (int)(i % 2);
+        recv_buf(&w, 1 - node, NULL, to, LONG, i, 0, UM_OP_TAGGED, CTX(1));
+        world_settle(&w);
+        fill(from, LONG, i);
+        send_buf(&w, node, 1 - node, from, LONG, i, UM_OP_TAGGED | UM_OP_DELIVERY, CTX(2));
+        assert_int_not_equal(place_of_last(&w, node), RING);
+        um_core_ep_progress(w.node[1 - node].ep);
+        um_core_ep_progress(w.node[node].ep);
+        assert_int_equal(done_of(&w, 1 - node, CTX(1)).error, 0);
+        assert_int_equal(untaken(&w, node), 1);
+        assert_int_equal(done_of(&w, node, CTX(2)).error, 0);
+    }
+    world_close(&w);
+}
+
+/* The stream's stores have nothing to do with the cell that a record before it passed. */
+static void a_timed_record_in_the_ring_passes_no_cell(void **state)
+{
+    (void)state;
+    struct world w;
+    struct um_slot slot;
+    open_wide(&w);
+    struct um_mem_lane *lane = lane_of(&w, 0);
+    for (int i = 0; i < 2; i++) { /* one body of a message that goes on, then one that bypasses the cell */
+        assert_int_equal(lane->base.machine->claim_message(&lane->base, LONG, &slot), 0);
+        fill(slot.body, LONG, (uint32_t)i);
+        *(struct um_proto_eager_wire *)slot.header = (struct um_proto_eager_wire){.tag = (uint64_t)i};
+        slot.more = true;
+        if (i == 1) {
+            lane->claimed = NULL;
+            slot.body = memcpy(lane->ring.bytes + (lane->bytes_head & (lane->ring.byte_count - 1)), slot.body, LONG);
+            lane->claim_bytes_end = lane->bytes_head + LONG;
+            slot.is_nontemporal = true;
+            lane->timed = &lane->stores;
+        }
+        lane->base.machine->commit(&lane->base, &slot, UM_WIRE_EAGER, UM_WIRE_TAGGED, LONG);
+    }
+    assert_int_equal(place_of_last(&w, 0), RING);
+    take(&w, 1, LONG, 0);
+    take(&w, 1, LONG, 1);
+    assert_false(((struct um_mem_rx *)peer_of(&w, 1, 0)->rx)->cell.is_here);
+    world_close(&w);
+}
+
 /* ---- the end of a lane ---- */
 
 /* Sends a message and its answer. The answer lies in the cell of the lane from 0 to 1, and 0 has not looked at it. */
@@ -677,6 +727,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(bytes_are_right_whatever_goes_back_and_forth),
         cmocka_unit_test(a_message_that_is_longer_than_a_cell_goes_on_in_the_ring),
         cmocka_unit_test(a_body_that_is_pushed_goes_where_a_message_in_segments_would),
+        cmocka_unit_test(a_delivery_out_of_a_cell_is_acknowledged_in_the_call_that_takes_it),
+        cmocka_unit_test(a_timed_record_in_the_ring_passes_no_cell),
         cmocka_unit_test(a_message_in_a_cell_outlives_its_sender),
         cmocka_unit_test(a_message_in_a_cell_outlives_the_lane_that_has_the_cell),
         cmocka_unit_test(a_first_message_in_a_cell_outlives_the_lane_that_has_the_cell),

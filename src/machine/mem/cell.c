@@ -108,17 +108,18 @@ void um_mem_cell_claim(struct um_mem_lane *lane, struct um_mem_cell *cell, struc
     slot->body = cell->at + (lane->writes ? lane->cell_used : 0);
 }
 
-uint32_t um_mem_cell_commit(struct um_mem_lane *lane, const struct um_slot *slot, uint8_t *flags)
+uint32_t um_mem_cell_commit(struct um_mem_lane *lane, const struct um_slot *slot)
 {
+    uint32_t flags = 0;
     struct um_mem_cell *cell = lane->claimed;
     lane->cell_used = (lane->writes ? lane->cell_used : 0) + um_mem_body_space(slot->body_len);
     lane->writes = cell;
     if (!slot->more || UM_CELL_BYTES - lane->cell_used < lane->ring.body_max) {
-        *flags |= UM_FLAG_PASS;
+        flags = UM_FLAG_PASS;
         cell->is_here = false;
         lane->writes = NULL;
     }
-    return UM_LEN_CELL | (cell == &lane->cell ? 0 : UM_LEN_OTHER) | (slot->body_len - 1);
+    return flags | (UM_LEN_CELL | (cell == &lane->cell ? 0 : UM_LEN_OTHER) | (slot->body_len - 1)) << 8;
 }
 
 /* ---- the receiver ---- */
@@ -138,7 +139,7 @@ static uint32_t body_at(const struct um_mem_rx *rx)
 {
     if (!rx->reads)
         return 0;
-    return um_mem_rx_is_in_cell(rx) ? rx->cell_at : rx->cell_at + um_mem_body_space(rx->cell_len);
+    return rx->cell_record == rx->head ? rx->cell_at : rx->cell_at + um_mem_body_space(rx->cell_len);
 }
 
 bool um_mem_cell_is_good(struct um_mem_rx *rx, uint32_t len)

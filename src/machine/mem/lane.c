@@ -295,8 +295,11 @@ void um_mem_commit(struct um_lane *base, const struct um_slot *slot, uint8_t op,
         lane->bytes_head = lane->claim_bytes_end;
         flags |= UM_FLAG_MACHINE;
         len = slot->body_len;
-        if (__builtin_expect(len >= UM_NONTEMPORAL_MIN, 0))
-            len = um_mem_lane_long_commit(lane, slot, &flags);
+        if (__builtin_expect(len >= UM_NONTEMPORAL_MIN, 0)) {
+            const uint32_t end = um_mem_lane_long_commit(lane, slot);
+            flags |= (uint8_t)end;
+            len = end >> 8;
+        }
     }
     lane_publish(lane, op, flags, len);
 }

@@ -108,14 +108,13 @@ static void fetch_note(struct um_mem_lane *lane, const struct um_slot *slot)
     }
 }
 
-uint32_t um_mem_lane_long_commit(struct um_mem_lane *lane, const struct um_slot *slot, uint8_t *flags)
+uint32_t um_mem_lane_long_commit(struct um_mem_lane *lane, const struct um_slot *slot)
 {
     fetch_note(lane, slot);
     lane->lone_goes_on = lane->is_lone && slot->more;
     lane->lone_bypasses = slot->is_nontemporal;
-    if (lane->timed)
-        *flags |= stores_end(lane, slot);
-    return lane->claimed ? um_mem_cell_commit(lane, slot, flags) : slot->body_len;
+    const uint32_t flags = lane->timed ? stores_end(lane, slot) : 0;
+    return flags | (lane->claimed ? um_mem_cell_commit(lane, slot) : slot->body_len << 8);
 }
 
 /* True if a cell is here, so that the next lone message may go into it. */

@@ -375,8 +375,8 @@ void um_mem_ring_set(struct um_mem_ring *ring, unsigned char *area, bool grown);
 /* Chooses which stores write a claimed body of UM_NONTEMPORAL_MIN bytes or more, and whether it goes into the cell, if
  * there is one for it. The slot's body is its place in the ring, which begins at start. */
 void um_mem_lane_long_claim(struct um_mem_lane *lane, struct um_mem_cell *cell, uint32_t start, struct um_slot *slot);
-/* That body is about to be committed. Returns the len of its record; adds to the flags. */
-uint32_t um_mem_lane_long_commit(struct um_mem_lane *lane, const struct um_slot *slot, uint8_t *flags);
+/* That body is about to be committed. Returns flags of its record, and the record's len << 8. */
+uint32_t um_mem_lane_long_commit(struct um_mem_lane *lane, const struct um_slot *slot);
 /* Fetches lines of the next long message of the port, for writing. Returns whether there are more of them. */
 bool um_mem_lane_fetch_next(struct um_mem_port *port);
 /* ---- cell.c ---- */
@@ -390,8 +390,8 @@ void um_mem_link_cell_end(struct um_mem_link *link);
 void um_mem_link_joined(struct um_link *base, struct um_rx *rx_base);
 /* Puts the body of a claim into that cell. */
 void um_mem_cell_claim(struct um_mem_lane *lane, struct um_mem_cell *cell, struct um_slot *slot);
-/* Returns the len of the record of a body in a cell that is committed. Adds to its flags. */
-uint32_t um_mem_cell_commit(struct um_mem_lane *lane, const struct um_slot *slot, uint8_t *flags);
+/* The same for a body in a cell. */
+uint32_t um_mem_cell_commit(struct um_mem_lane *lane, const struct um_slot *slot);
 /* True if a record whose len has UM_LEN_CELL is valid as far as its first word tells. */
 bool um_mem_cell_is_good(struct um_mem_rx *rx, uint32_t len);
 /* Returns the body of a good record. *len_p: in, the record's len; out, the body's. */
@@ -557,12 +557,6 @@ static inline struct um_mem_cell *um_mem_cell_for(struct um_mem_lane *lane, bool
     struct um_mem_rx *rx = lane->link->rx;
     struct um_mem_cell *theirs = rx && rx->cell.is_here ? &rx->cell : NULL;
     return own && (lane->cell_came_last || !theirs) ? own : theirs;
-}
-
-/* True if the record that is next lies in a cell, and was offered. */
-static inline bool um_mem_rx_is_in_cell(const struct um_mem_rx *rx)
-{
-    return rx->reads && rx->cell_record == rx->head;
 }
 
 /* Body bytes take whole pairs of lines. */

@@ -98,8 +98,8 @@ static inline bool rx_is_next(const struct um_mem_rx *rx, uint64_t word)
     return um_mem_is_record(word, rx->head + 1);
 }
 
-/* True if it is a valid record for the layers above, as far as its first word tells. */
-static inline bool record_is_good(struct um_mem_rx *rx, uint64_t word)
+/* True if it is a valid record for the layers above, as far as its first word tells, and has no body in a cell. */
+static inline bool record_is_good(const struct um_mem_rx *rx, uint64_t word)
 {
     const uint8_t op = (uint8_t)(word >> 32), flags = (uint8_t)(word >> 40);
     const uint32_t len = (uint32_t)(word >> 48);
@@ -107,13 +107,22 @@ static inline bool record_is_good(struct um_mem_rx *rx, uint64_t word)
         return false;
     if (flags & UM_FLAG_MACHINE) {
         if (len == 0 || len > rx->ring.body_max)
-            return len & UM_LEN_CELL && um_mem_cell_is_good(rx, len);
+            return false;
     }
     return true;
 }
 
-/* Describes a good record. */
-static inline void record_offer(struct um_mem_rx *rx, uint64_t word, struct um_record *rec_p)
+static inline bool record_is_in_cell(struct um_mem_rx *rx, uint64_t word)
+{
+    const uint8_t op = (uint8_t)(word >> 32), flags = (uint8_t)(word >> 40);
+    const uint32_t len = (uint32_t)(word >> 48);
+    return op != 0 && op < UM_OPCODE_MACHINE && flags & UM_FLAG_MACHINE && len & UM_LEN_CELL &&
+           um_mem_cell_is_good(rx, len);
+}
+
+/* Describes a good record. is_in_cell is constant. */
+static inline __attribute__((always_inline)) void record_offer(struct um_mem_rx *rx, uint64_t word,
+                                                               struct um_record *rec_p, const bool is_in_cell)
 {
     const uint8_t flags = (uint8_t)(word >> 40);
     uint32_t len = (uint32_t)(word >> 48);
@@ -121,7 +130,7 @@ static inline void record_offer(struct um_mem_rx *rx, uint64_t word, struct um_r
     um_mem_rx_not_idle(rx);
     rx->record_end = rx->bytes_head;
     if (flags & UM_FLAG_MACHINE) {
-        if (__builtin_expect(len & UM_LEN_CELL, 0)) {
+        if (is_in_cell) {
             body = um_mem_cell_offer(rx, &len);
         } else {
             const uint32_t start = um_mem_body_start(&rx->ring, rx->bytes_head, len);
@@ -252,9 +261,13 @@ static inline __attribute__((always_inline)) int poll_each(struct um_mem_port *p
                 port->hot_next++;
             }
             if (record_is_good(rx, word)) {
-                record_offer(rx, word, rec_p);
+                record_offer(rx, word, rec_p, false);
                 if (observe && rec_p->body)
                     um_mem_observe(port, rec_p->body, rec_p->len);
+                return 1;
+            }
+            if (!observe && record_is_in_cell(rx, word)) {
+                record_offer(rx, word, rec_p, true);
                 return 1;
             }
             rx_take_other(rx, word);
@@ -309,7 +322,7 @@ static __attribute__((noinline)) int poll_record(struct um_mem_port *port, struc
     if (!record_is_good(rx, word) || port->burst >= UM_BURST - 1)
         return poll_lanes(port, rec_p);
     port->burst++;
-    record_offer(rx, word, rec_p);
+    record_offer(rx, word, rec_p, false);
     return 1;
 }
 
@@ -340,37 +353,46 @@ int um_mem_poll(struct um_port *base, struct um_record *rec_p)
 }
 
 /* The body of a timed record was taken: stores the time for the sender, which reads it with the credit. */
-static void rx_loads_end(struct um_mem_rx *rx, const struct um_record *rec)
+static void rx_loads_end(struct um_mem_rx *rx, const struct um_record *rec, bool is_in_cell)
 {
-    const bool is_nontemporal = rec->flags & UM_FLAG_KIND && !um_mem_rx_is_in_cell(rx);
+    const bool is_nontemporal = rec->flags & UM_FLAG_KIND && !is_in_cell;
     const enum um_mem_stores_kind kind = is_nontemporal ? UM_STORES_NONTEMPORAL : UM_STORES_CACHED;
     if (rec->body && rec->len >= UM_NONTEMPORAL_MIN)
         um_store_relaxed_u64(&rx->ctl->loads,
                              um_mem_loads_add(&rx->loads, kind, um_clock_ticks() - rx->offered_at, rec->len));
 }
 
-/* A record that was timed, or with which a cell passes, is released. */
-static __attribute__((noinline)) void rx_flagged_end(struct um_mem_rx *rx, const struct um_record *rec)
+/* True if enough was consumed since the credit was published last. */
+static inline bool rx_is_credit_due(const struct um_mem_rx *rx)
 {
+    return rx->head - rx->published >= rx->ring.record_count / 4 ||
+           rx->bytes_head - rx->bytes_published >= rx->ring.byte_count / 4;
+}
+
+/* A record that was timed, or with which a cell passes, was released. Returns whether to publish the credit. */
+static __attribute__((noinline)) bool rx_flagged_end(struct um_mem_rx *rx, const struct um_record *rec)
+{
+    const bool is_in_cell = rx->reads && rx->cell_record == rx->head - 1;
     if (rec->flags & UM_FLAG_TIMED)
-        rx_loads_end(rx, rec);
-    if (um_mem_rx_is_in_cell(rx))
+        rx_loads_end(rx, rec, is_in_cell);
+    if (is_in_cell)
         um_mem_cell_release(rx, rec->flags);
+    return rec->flags & (UM_FLAG_ACK | UM_FLAG_TIMED) || rx_is_credit_due(rx);
 }
 
 void um_mem_release(struct um_port *base, const struct um_record *rec)
 {
+    enum { FLAGGED = UM_FLAG_TIMED | UM_FLAG_PASS };
     struct um_mem_rx *rx = (struct um_mem_rx *)rec->rx;
     if (rec->op >= UM_OPCODE_MACHINE) {
         um_mem_event_release((struct um_mem_port *)base, rec);
         return;
     }
-    if (__builtin_expect(rec->flags & (UM_FLAG_TIMED | UM_FLAG_PASS), 0))
-        rx_flagged_end(rx, rec);
     rx_advance(rx);
     rx->bytes_head = rx->record_end;
-    if ((rec->flags & (UM_FLAG_ACK | UM_FLAG_TIMED)) || rx->head - rx->published >= rx->ring.record_count / 4 ||
-        rx->bytes_head - rx->bytes_published >= rx->ring.byte_count / 4) {
+    if (rec->flags & (UM_FLAG_ACK | FLAGGED) || rx_is_credit_due(rx)) {
+        if (__builtin_expect(rec->flags & FLAGGED, 0) && !rx_flagged_end(rx, rec))
+            return;
         um_mem_rx_publish(rx);
     }
 }

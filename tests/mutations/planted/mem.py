@@ -2,6 +2,20 @@
 
 MUTATIONS = [
     (
+        "a cell passes before its last record is released",
+        "src/machine/mem/rx.c",
+        "rx->reads && rx->cell_record == rx->head - 1;",
+        "rx->reads != NULL;",
+        ["proto cells sim"],
+    ),
+    (
+        "the bodies of acknowledged records in cells are told late",
+        "src/machine/mem/rx.c",
+        "return rec->flags & (UM_FLAG_ACK | UM_FLAG_TIMED) || ",
+        "return rec->flags & UM_FLAG_TIMED || ",
+        ["proto cells sim"],
+    ),
+    (
         "the parts of a lone message are written in two ways",
         "src/machine/mem/lane_long.c",
         "    lane->lone_goes_on = lane->is_lone && slot->more;\n",
@@ -382,8 +396,8 @@ MUTATIONS = [
     (
         "an acknowledgement that was asked for is not published at once",
         "src/machine/mem/rx.c",
-        "    if ((rec->flags & (UM_FLAG_ACK | UM_FLAG_TIMED)) || rx->head",
-        "    if (rx->head",
+        "    if (rec->flags & (UM_FLAG_ACK | FLAGGED) || rx_is_credit_due(rx)) {",
+        "    if (rec->flags & FLAGGED || rx_is_credit_due(rx)) {",
         ["proto lanes sim"],
     ),
     (
@@ -438,7 +452,7 @@ MUTATIONS = [
     (
         "the receiver does not tell what a body took it",
         "src/machine/mem/rx.c",
-        "    if (rec->flags & UM_FLAG_TIMED)\n        rx_loads_end(rx, rec);\n",
+        "    if (rec->flags & UM_FLAG_TIMED)\n        rx_loads_end(rx, rec, is_in_cell);\n",
         "",
         ["shm_stores"],
     ),
