@@ -98,3 +98,14 @@ void um_iov_flatten(const struct iovec *iov, size_t count, void *flat, size_t ro
         room -= n;
     }
 }
+
+void um_iov_spread(const struct iovec *iov, const void *flat, size_t n)
+{
+    const unsigned char *from = flat;
+    for (; n > 0; iov++) {
+        const size_t len = iov->iov_len < n ? iov->iov_len : n;
+        um_iov_copy(iov->iov_base, from, len);
+        from += len;
+        n -= len;
+    }
+}

@@ -76,6 +76,9 @@ static inline void um_iov_copy_short(void *to, const void *from, size_t len)
 /* Copies the list to flat memory, at most room bytes. */
 void um_iov_flatten(const struct iovec *iov, size_t count, void *flat, size_t room);
 
+/* Copies n bytes from flat memory to the list, which has as many. */
+void um_iov_spread(const struct iovec *iov, const void *flat, size_t n);
+
 /* Copies n bytes from the list to flat memory; returns the bytes copied (less than n when the list ends). */
 size_t um_iov_gather(struct um_iov_cursor *cur, void *flat, size_t n);
 

@@ -20,7 +20,7 @@
 
 enum {
     UM_OPCODES = 17,
-    UM_OP_IOV_SMALL = 4,
+    UM_OP_IOV_SMALL = 6,
     UM_CALLS_PER_CLOCK = 23, /* calls between two looks at the clock, at most */
 };
 
@@ -33,10 +33,10 @@ struct um_core_job {
 
 /* A buffer list that an operation keeps. */
 struct um_core_buffers {
-    struct iovec small[UM_OP_IOV_SMALL];
     struct iovec *iov; /* `small`, or memory of malloc() */
     uint32_t count;
     struct um_iov_cursor cursor;
+    struct iovec small[UM_OP_IOV_SMALL];
 };
 int um_core_buffers_set_list(struct um_core_buffers *b, const struct iovec *iov, size_t count);
 /* Sets the cursor field by field: a copy of the whole struct would load wider than was just stored, which stalls. */

@@ -23,8 +23,8 @@ int um_core_buffers_set_list(struct um_core_buffers *b, const struct iovec *iov,
             return -ENOMEM;
         }
     }
-    if (count)
-        memcpy(b->iov, iov, count * sizeof(*iov));
+    for (size_t i = 0; i < count; i++)
+        b->iov[i] = iov[i];
     b->cursor = um_iov_begin(b->iov, count);
     return 0;
 }

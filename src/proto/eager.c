@@ -89,12 +89,35 @@ int um_proto_eager_send(struct um_core_ep *ep, const struct um_proto_msg *msg, s
     return 0;
 }
 
+/* The message has been copied into the receive's buffers, which had room for it. */
+static inline void eager_received(struct um_core_ep *ep, struct um_core_peer *peer, struct um_proto_posted_recv *recv,
+                                  uint32_t flags, uint32_t len, uint64_t tag, const struct um_proto_eager_wire *header)
+{
+    um_proto_arrival_count(ep, peer, len);
+    void *context = recv->context;
+    const uint32_t all = flags | recv->flags;
+    um_pool_release(&um_proto_ep_of(ep)->receive->recvs, recv);
+    ep->config.received(ep->config.arg, peer, context, all, len, tag, header->data);
+}
+
+/* Is it a receive with a list of buffers that has room for so many bytes, and no multi-receive? */
+static inline bool is_list(const struct um_core_ep *ep, const struct um_proto_posted_recv *recv, uint32_t len)
+{
+    return recv && recv->room < 0 && !(recv->flags & UM_OP_MULTI) && len <= recv->len && ep->config.received;
+}
+
 /* Takes a message that is not the usual one: it goes to a multi-receive or a list of buffers, is too long for its
  * receive, or has no receive. */
 static __attribute__((noinline)) int eager_other(struct um_core_ep *ep, struct um_core_peer *peer,
                                                  const struct um_record *rec, uint64_t tag, const void *body,
                                                  struct um_proto_posted_recv *recv)
 {
+    if (is_list(ep, recv, rec->len)) {
+        um_iov_spread(recv->buffers.iov, body, rec->len);
+        um_core_buffers_fini(&recv->buffers);
+        eager_received(ep, peer, recv, um_proto_wire_op_flags(rec->flags), rec->len, tag, rec->header);
+        return 0;
+    }
     const struct um_proto_arrival arrival = {
         .peer = peer,
         .tag = tag,
@@ -126,10 +149,6 @@ int um_proto_eager_arrived(struct um_core_ep *ep, struct um_core_peer *peer, con
         um_bytes_copy(recv->base, body, len);
     else
         um_iov_copy_short(recv->base, body, len);
-    um_proto_arrival_count(ep, peer, len);
-    void *context = recv->context;
-    const uint32_t all = flags | recv->flags;
-    um_pool_release(&um_proto_ep_of(ep)->receive->recvs, recv);
-    ep->config.received(ep->config.arg, peer, context, all, len, tag, header->data);
+    eager_received(ep, peer, recv, flags, len, tag, header);
     return 0;
 }
