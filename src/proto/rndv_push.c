@@ -12,10 +12,13 @@ enum { UM_PUSH_STEP = 8 /* records that one step fills */ };
 
 static bool push_step(struct um_core_ep *ep, struct um_core_job *job);
 
-/* True if the next job pushes a body to the same peer. */
-static bool is_followed(const struct um_core_ep *ep, const struct um_core_op *op)
+/* True if the next job pushes a body to the same peer. A lane that takes messages in several records is to see where
+ * each of them ends. */
+static bool is_followed(const struct um_core_ep *ep, const struct um_core_op *op, const struct um_lane *lane)
 {
-    struct um_core_job *next = um_core_job_next(ep, &op->job);
+    if (lane->machine->lane_has_room)
+        return false;
+    const struct um_core_job *next = um_core_job_next(ep, &op->job);
     return next && next->step == push_step && UM_CONTAINER(next, struct um_core_op, job)->peer == op->peer;
 }
 
@@ -38,7 +41,7 @@ static bool push_step(struct um_core_ep *ep, struct um_core_job *job)
         um_proto_slot_gather(&slot, &op->buffers.cursor, slot.body, part);
         *(struct um_proto_part_wire *)slot.header =
             (struct um_proto_part_wire){.offset = op->moved, .token = op->token};
-        slot.more = part < left || is_followed(ep, op);
+        slot.more = part < left || is_followed(ep, op, lane);
         lane->machine->commit(lane, &slot, UM_WIRE_PUSH, 0, part);
         op->moved += part;
         moved = true;

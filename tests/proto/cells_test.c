@@ -365,6 +365,31 @@ static void a_timed_record_in_the_ring_passes_no_cell(void **state)
     world_close(&w);
 }
 
+/* The cell passes with the first one. */
+static void the_second_of_two_bodies_that_are_pushed_goes_into_the_ring(void **state)
+{
+    enum { LEN = 100000, BODIES = 2 };
+    (void)state;
+    struct world w;
+    static unsigned char body[LEN], got[BODIES][LEN];
+    open_wide(&w);
+    fill(body, LEN, 5);
+    world_settle(&w);
+    for (uintptr_t i = 0; i < BODIES; i++) {
+        recv_buf(&w, 1, NULL, got[i], LEN, i, 0, UM_OP_TAGGED, CTX(1 + i));
+        send_buf(&w, 0, 1, body, LEN, i, UM_OP_TAGGED, CTX(10 + i));
+    }
+    for (uintptr_t i = 0; i < BODIES; i++) {
+        assert_int_equal(done_of(&w, 1, CTX(1 + i)).error, 0);
+        assert_int_equal(done_of(&w, 0, CTX(10 + i)).error, 0);
+        assert_true(is_filled(got[i], LEN, 5));
+    }
+    assert_int_equal(place_of_last(&w, 0), RING);
+    assert_false(lane_of(&w, 0)->cell.is_here);
+    assert_false(lane_of(&w, 0)->lone_goes_on);
+    world_close(&w);
+}
+
 /* ---- the end of a lane ---- */
 
 /* Sends a message and its answer. The answer lies in the cell of the lane from 0 to 1, and 0 has not looked at it. */
@@ -727,6 +752,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(bytes_are_right_whatever_goes_back_and_forth),
         cmocka_unit_test(a_message_that_is_longer_than_a_cell_goes_on_in_the_ring),
         cmocka_unit_test(a_body_that_is_pushed_goes_where_a_message_in_segments_would),
+        cmocka_unit_test(the_second_of_two_bodies_that_are_pushed_goes_into_the_ring),
         cmocka_unit_test(a_delivery_out_of_a_cell_is_acknowledged_in_the_call_that_takes_it),
         cmocka_unit_test(a_timed_record_in_the_ring_passes_no_cell),
         cmocka_unit_test(a_message_in_a_cell_outlives_its_sender),

@@ -53,7 +53,7 @@ void um_mem_link_joined(struct um_link *base, struct um_rx *rx_base)
 /* Has the peer given the memory of the lane's cell back, because it takes this process for dead? */
 static bool is_given_back(const struct um_mem_lane *lane)
 {
-    /* sync: none (a look at what is checked again when the lane is used) */
+    /* sync: none (it tells no more than that; a peer that takes a living process for dead may do so at any time) */
     return um_load_relaxed_u32(&lane->ctl->state) >> UM_LANE_INC_SHIFT != lane->incarnation;
 }
 

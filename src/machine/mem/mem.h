@@ -390,7 +390,7 @@ void um_mem_link_cell_end(struct um_mem_link *link);
 void um_mem_link_joined(struct um_link *base, struct um_rx *rx_base);
 /* Puts the body of a claim into that cell. */
 void um_mem_cell_claim(struct um_mem_lane *lane, struct um_mem_cell *cell, struct um_slot *slot);
-/* The same for a body in a cell. */
+/* As um_mem_lane_long_commit(), for a body in a cell. */
 uint32_t um_mem_cell_commit(struct um_mem_lane *lane, const struct um_slot *slot);
 /* True if a record whose len has UM_LEN_CELL is valid as far as its first word tells. */
 bool um_mem_cell_is_good(struct um_mem_rx *rx, uint32_t len);

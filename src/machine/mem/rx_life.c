@@ -94,7 +94,7 @@ static void rx_recycle(struct um_mem_rx *rx)
     struct um_mem_lane_shm *ctl = rx->ctl;
     uint32_t state = um_load_relaxed_u32(&ctl->state);
     const uint64_t area = um_mem_port_lane_offset(port->lanes, rx->number);
-    /* First: a sender that was taken for dead, and lives, is to use the lane's memory no more. */
+    /* Before the memory is given back: a sender that was taken for dead, and lives, is to use it no more. */
     um_store_relaxed_u32(&ctl->state, ((state >> UM_LANE_INC_SHIFT) + 1) << UM_LANE_INC_SHIFT);
     /* Records of a refused sender were not taken: the next sender's rx must not find them. */
     if (rx->error)

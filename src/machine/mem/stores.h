@@ -86,8 +86,8 @@ static inline bool um_mem_stores_stay(struct um_mem_stores *stores, uint32_t len
 
 /* True if the user chose non-temporal stores. */
 bool um_mem_stores_are_nontemporal(void);
-/* Counts a body of len bytes, at least UM_NONTEMPORAL_MIN, that is written with ordinary stores and not timed, whatever
- * kind is in use. */
+/* Counts a body of len bytes, at least UM_NONTEMPORAL_MIN, that is not timed, and whose stores were not chosen by
+ * um_mem_stores_begin(). */
 void um_mem_stores_pass(struct um_mem_stores *stores, uint32_t len);
 /* True if um_mem_stores_begin() may time the next body, of len bytes, at least UM_NONTEMPORAL_MIN. */
 bool um_mem_stores_next_is_timed(const struct um_mem_stores *stores, uint32_t len);

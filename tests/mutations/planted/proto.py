@@ -2,6 +2,13 @@
 
 MUTATIONS = [
     (
+        "the bodies that are pushed one after the other count as one message",
+        "src/proto/rndv_push.c",
+        "    if (lane->machine->lane_has_room)\n        return false;\n",
+        "",
+        ["proto cells sim"],
+    ),
+    (
         "a body that is pushed goes another way than the messages that it is compared with",
         "src/proto/eager_segments.c",
         "        (void)has_room(lane, (uint32_t)len, segment);\n",
