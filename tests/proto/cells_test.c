@@ -741,37 +741,34 @@ static void only_one_of_the_two_choices_is_compared_at_a_time(void **state)
     world_close(&w);
 }
 
-int main(int argc, char **argv)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_answer_goes_into_the_cell_of_its_message),
-        cmocka_unit_test(two_messages_that_cross_go_into_two_cells),
-        cmocka_unit_test(the_cell_that_came_last_is_taken_first),
-        cmocka_unit_test(a_stream_goes_into_the_ring),
-        cmocka_unit_test(who_waits_for_a_cell_fetches_no_lines),
-        cmocka_unit_test(bytes_are_right_whatever_goes_back_and_forth),
-        cmocka_unit_test(a_message_that_is_longer_than_a_cell_goes_on_in_the_ring),
-        cmocka_unit_test(a_body_that_is_pushed_goes_where_a_message_in_segments_would),
-        cmocka_unit_test(the_second_of_two_bodies_that_are_pushed_goes_into_the_ring),
-        cmocka_unit_test(a_delivery_out_of_a_cell_is_acknowledged_in_the_call_that_takes_it),
-        cmocka_unit_test(a_timed_record_in_the_ring_passes_no_cell),
-        cmocka_unit_test(a_message_in_a_cell_outlives_its_sender),
-        cmocka_unit_test(a_message_in_a_cell_outlives_the_lane_that_has_the_cell),
-        cmocka_unit_test(a_first_message_in_a_cell_outlives_the_lane_that_has_the_cell),
-        cmocka_unit_test(a_record_on_offer_outlives_the_lane_that_has_the_cell),
-        cmocka_unit_test(a_lane_to_oneself_has_one_cell),
-        cmocka_unit_test(one_wide_ring_is_enough_for_a_cell),
-        cmocka_unit_test(a_message_in_parts_is_written_in_one_way),
-        cmocka_unit_test(a_lane_that_has_its_cell_keeps_nothing),
-        cmocka_unit_test(what_lies_in_the_cell_of_a_refused_lane_is_not_taken),
-        cmocka_unit_test(what_lies_in_a_cell_that_passed_to_another_sender_is_not_taken),
-        cmocka_unit_test(a_peer_that_comes_back_has_new_cells),
-        cmocka_unit_test(a_cell_that_the_sender_has_not_is_refused),
-        cmocka_unit_test(one_message_lies_in_one_cell),
-        cmocka_unit_test(no_message_is_longer_than_a_cell),
-        cmocka_unit_test(bodies_in_cells_have_a_choice_of_their_own),
-        cmocka_unit_test(bodies_in_cells_are_compared),
-        cmocka_unit_test(only_one_of_the_two_choices_is_compared_at_a_time),
-    };
-    return world_main(argc, argv, "cells", tests, sizeof(tests) / sizeof(tests[0]));
-}
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(an_answer_goes_into_the_cell_of_its_message),
+    cmocka_unit_test(two_messages_that_cross_go_into_two_cells),
+    cmocka_unit_test(the_cell_that_came_last_is_taken_first),
+    cmocka_unit_test(a_stream_goes_into_the_ring),
+    cmocka_unit_test(who_waits_for_a_cell_fetches_no_lines),
+    cmocka_unit_test(bytes_are_right_whatever_goes_back_and_forth),
+    cmocka_unit_test(a_message_that_is_longer_than_a_cell_goes_on_in_the_ring),
+    cmocka_unit_test(a_body_that_is_pushed_goes_where_a_message_in_segments_would),
+    cmocka_unit_test(the_second_of_two_bodies_that_are_pushed_goes_into_the_ring),
+    cmocka_unit_test(a_delivery_out_of_a_cell_is_acknowledged_in_the_call_that_takes_it),
+    cmocka_unit_test(a_timed_record_in_the_ring_passes_no_cell),
+    cmocka_unit_test(a_message_in_a_cell_outlives_its_sender),
+    cmocka_unit_test(a_message_in_a_cell_outlives_the_lane_that_has_the_cell),
+    cmocka_unit_test(a_first_message_in_a_cell_outlives_the_lane_that_has_the_cell),
+    cmocka_unit_test(a_record_on_offer_outlives_the_lane_that_has_the_cell),
+    cmocka_unit_test(a_lane_to_oneself_has_one_cell),
+    cmocka_unit_test(one_wide_ring_is_enough_for_a_cell),
+    cmocka_unit_test(a_message_in_parts_is_written_in_one_way),
+    cmocka_unit_test(a_lane_that_has_its_cell_keeps_nothing),
+    cmocka_unit_test(what_lies_in_the_cell_of_a_refused_lane_is_not_taken),
+    cmocka_unit_test(what_lies_in_a_cell_that_passed_to_another_sender_is_not_taken),
+    cmocka_unit_test(a_peer_that_comes_back_has_new_cells),
+    cmocka_unit_test(a_cell_that_the_sender_has_not_is_refused),
+    cmocka_unit_test(one_message_lies_in_one_cell),
+    cmocka_unit_test(no_message_is_longer_than_a_cell),
+    cmocka_unit_test(bodies_in_cells_have_a_choice_of_their_own),
+    cmocka_unit_test(bodies_in_cells_are_compared),
+    cmocka_unit_test(only_one_of_the_two_choices_is_compared_at_a_time),
+};
+WORLD_MAIN("cells", tests)

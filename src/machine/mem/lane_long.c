@@ -39,7 +39,7 @@ static enum um_mem_stores_kind stores_begin(struct um_mem_lane *lane, bool in_ce
         um_mem_stores_pass(stores, body_len);
         return UM_STORES_CACHED;
     }
-    if (um_mem_stores_stay(stores, body_len, ring_bytes))
+    if (in_cell && um_mem_stores_stay(stores, body_len, ring_bytes)) /* for the ring, the caller has looked */
         return UM_STORES_CACHED;
     if (stores->phase == UM_STORES_AWAIT)
         loads_take(lane, stores);
@@ -117,12 +117,6 @@ uint32_t um_mem_lane_long_commit(struct um_mem_lane *lane, const struct um_slot 
     return flags | (lane->claimed ? um_mem_cell_commit(lane, slot) : slot->body_len << 8);
 }
 
-/* True if a cell is here, so that the next lone message may go into it. */
-static bool has_cell(const struct um_mem_lane *lane)
-{
-    return lane->cell.is_here || (lane->link->rx && lane->link->rx->cell.is_here);
-}
-
 /* A message of more than FETCH_WHOLE bytes is not fetched if it may take non-temporal stores, nor when its next body is
  * timed: what is compared is how long a body takes without this. */
 static bool longer_is_not_fetched(const struct um_mem_lane *lane)
@@ -135,7 +129,7 @@ bool um_mem_lane_fetch_next(struct um_mem_port *port)
 {
     struct um_mem_lane *lane = port->long_lane;
     port->long_lane = NULL;
-    if (!lane || (has_cell(lane) && port->long_len < FETCH_MAX) || um_mem_lane_is_ended(lane))
+    if (!lane || (um_mem_cell_here(lane) && port->long_len < FETCH_MAX) || um_mem_lane_is_ended(lane))
         return false;
     const bool is_whole = port->long_len <= FETCH_WHOLE;
     if (is_whole ? um_mem_stores_are_nontemporal() : longer_is_not_fetched(lane))

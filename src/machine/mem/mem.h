@@ -545,18 +545,22 @@ static inline bool um_mem_lane_is_alone(const struct um_mem_lane *lane)
     return lane->long_polls != lane->link->port->empty_polls;
 }
 
-/*
- * Returns the cell for the next body, of UM_NONTEMPORAL_MIN bytes or more, or NULL. The rest of a message goes where it
- * began. One that begins goes into the cell that came last from the peer, if it is alone.
- */
+/* Returns the cell that a lone message may go into: the one that came last from the peer. NULL: none is here. */
+static inline struct um_mem_cell *um_mem_cell_here(struct um_mem_lane *lane)
+{
+    struct um_mem_rx *rx = lane->link->rx;
+    struct um_mem_cell *own = lane->cell.is_here ? &lane->cell : NULL;
+    struct um_mem_cell *theirs = rx && rx->cell.is_here ? &rx->cell : NULL;
+    return own && (lane->cell_came_last || !theirs) ? own : theirs;
+}
+
+/* Returns the cell for the next body, of UM_NONTEMPORAL_MIN bytes or more, or NULL. The rest of a message goes where it
+ * began. */
 static inline struct um_mem_cell *um_mem_cell_for(struct um_mem_lane *lane, bool begins)
 {
     if (lane->writes || !begins || !um_mem_lane_is_alone(lane))
         return lane->writes;
-    struct um_mem_cell *own = lane->cell.is_here ? &lane->cell : NULL;
-    struct um_mem_rx *rx = lane->link->rx;
-    struct um_mem_cell *theirs = rx && rx->cell.is_here ? &rx->cell : NULL;
-    return own && (lane->cell_came_last || !theirs) ? own : theirs;
+    return um_mem_cell_here(lane);
 }
 
 /* Body bytes take whole pairs of lines. */

@@ -123,7 +123,7 @@ MUTATIONS = [
     (
         "a sender that has a cell fetches lines of its ring",
         "src/machine/mem/lane_long.c",
-        " || (has_cell(lane) && port->long_len < FETCH_MAX)",
+        " || (um_mem_cell_here(lane) && port->long_len < FETCH_MAX)",
         "",
         ["proto cells sim"],
     ),
