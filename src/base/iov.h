@@ -49,6 +49,12 @@ static inline void um_iov_copy(void *to, const void *from, size_t len)
         memcpy(&last, (const char *)from + len - 8, 8);
         memcpy(to, &first, 8);
         memcpy((char *)to + len - 8, &last, 8);
+    } else if (len - 16 <= 16) {
+        unsigned __int128 first, last;
+        memcpy(&first, from, 16);
+        memcpy(&last, (const char *)from + len - 16, 16);
+        memcpy(to, &first, 16);
+        memcpy((char *)to + len - 16, &last, 16);
     } else if (len) {
         um_bytes_copy(to, from, len);
     }

@@ -65,7 +65,7 @@ int um_proto_eager_send(struct um_core_ep *ep, const struct um_proto_msg *msg, s
 {
     struct um_core_op *op;
     struct um_slot slot;
-    uint32_t body_len = len > UM_EAGER_INLINE ? (uint32_t)len : 0;
+    uint32_t body_len = um_proto_eager_is_inline(len, msg->flags) ? 0 : (uint32_t)len;
     if (um_proto_eager_begin(msg, len, &op) != 0)
         return -ENOMEM;
     const bool lent = is_lent(msg, lane, op, body_len);
@@ -140,7 +140,7 @@ int um_proto_eager_arrived(struct um_core_ep *ep, struct um_core_peer *peer, con
     const void *body = rec->body ? rec->body : header->body;
     const uint32_t len = rec->len, flags = um_proto_wire_op_flags(rec->flags);
     const uint64_t tag = um_load_relaxed_u64(&header->tag);
-    if (!rec->body && len > UM_EAGER_INLINE)
+    if (!rec->body && !um_proto_eager_is_inline(len, flags))
         return -EPROTO;
     struct um_proto_posted_recv *recv = um_proto_receive_take(um_proto_receive_engine(ep, flags), tag, peer);
     if (__builtin_expect(!recv || (int32_t)len > recv->room || !ep->config.received, 0))

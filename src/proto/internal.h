@@ -447,6 +447,13 @@ static inline void um_proto_slot_copy(const struct um_slot *slot, const void *fr
         um_bytes_copy(slot->body, from, n);
 }
 
+/* True if a body lies in the header. flags: UM_OP_DATA. */
+static inline bool um_proto_eager_is_inline(size_t len, uint32_t flags)
+{
+    return __builtin_expect(len <= UM_EAGER_INLINE_DATA, 1) || (len <= UM_EAGER_INLINE && !(flags & UM_OP_DATA));
+}
+
+/* To be called before a body is written into the header. */
 static inline void um_proto_eager_header(struct um_proto_eager_wire *header, uint64_t tag, uint64_t data)
 {
     header->tag = tag;

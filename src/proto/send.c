@@ -1,9 +1,9 @@
 /*
  * Sending: the choice between eager, segments and rendezvous, and the fast path of small injected messages.
  *
- *   length ≤ the largest body that the lane takes now    → eager.c (in the record itself up to UM_EAGER_INLINE bytes);
+ *   length ≤ the largest body that the lane takes now    → eager.c (a short one in the record itself);
  *                                                          eager_segments.c from UM_SPLIT_MIN on, if sent alone
- *   up to 256 KiB, and the receiver prefers them pushed  → eager_segments.c, if sent alone
+ *   up to 512 KiB, and the receiver prefers them pushed  → eager_segments.c, if sent alone
  *   longer, or the machine prefers to transfer the body  → rndv_send.c
  *   any message that completes when matched (UM_OP_MATCH) → rndv_send.c
  *
@@ -18,7 +18,7 @@ static bool is_eager(const struct um_proto_msg *msg, struct um_lane *lane, size_
 {
     if (__builtin_expect(msg->flags & UM_OP_MATCH, 0))
         return false; /* the answer to an announcement tells; nothing tells of an eager message's receive */
-    if (len <= UM_EAGER_INLINE)
+    if (um_proto_eager_is_inline(len, msg->flags))
         return true;
     if (len > lane->body_max || len > lane->machine->lane_body_max(lane, (uint32_t)len))
         return false;
@@ -52,7 +52,7 @@ static int inject_slow(struct um_core_ep *ep, struct um_proto_msg *msg)
     struct um_lane *lane;
     size_t len = msg->iov->iov_len;
     int ret = um_core_peer_lane(msg->peer, &lane);
-    if (ret || len <= UM_EAGER_INLINE || len <= lane->machine->lane_body_max(lane, (uint32_t)len))
+    if (ret || um_proto_eager_is_inline(len, msg->flags) || len <= lane->machine->lane_body_max(lane, (uint32_t)len))
         return ret;
     msg->flags |= UM_OP_INJECT | UM_OP_NO_EVENT;
     ret = um_proto_rndv_send(ep, msg, len);
@@ -118,7 +118,7 @@ int um_proto_inject(struct um_core_ep *ep, struct um_core_peer *peer, const void
 {
     struct um_slot slot;
     struct um_lane *lane = peer->lane;
-    if (len > UM_EAGER_INLINE)
+    if (!um_proto_eager_is_inline(len, flags))
         return inject_body(ep, peer, buf, len, tag, data, flags);
     const int ret = lane ? lane->machine->claim_message(lane, 0, &slot) : -EMSGSIZE;
     if (__builtin_expect(ret != 0, 0))

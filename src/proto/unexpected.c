@@ -17,12 +17,13 @@
 
 /* Counts a message from a held sender; len bytes of its body are here. -EPROTO: the sender has sent more than it can
  * have claimed before it saw the hold. */
-static int unexpected_past_hold(struct um_core_peer *sender, size_t len)
+static int unexpected_past_hold(const struct um_proto_arrival *arrival, size_t len)
 {
+    struct um_core_peer *sender = arrival->peer;
     static struct um_log_limit limit;
     const struct um_machine *machine = sender->rx->machine;
     sender->past_hold++;
-    sender->past_hold_bytes += len > UM_EAGER_INLINE ? (uint32_t)len : 0;
+    sender->past_hold_bytes += um_proto_eager_is_inline(len, arrival->flags) ? 0 : (uint32_t)len;
     if (sender->past_hold <= machine->unconsumed_max + 1 && sender->past_hold_bytes <= machine->unconsumed_bytes)
         return 0;
     um_log_limited(&limit, UM_LOG_WARN, "a peer sends on though it is asked not to; its lane is closed");
@@ -36,14 +37,16 @@ static bool is_long(const struct um_core_peer *sender, size_t len)
 }
 
 /* Applies the bounds after one more unexpected message; len bytes of its body are here. 0; -EPROTO. */
-static int unexpected_bound(struct um_core_ep *ep, struct um_proto_receive *r, struct um_core_peer *sender, size_t len)
+static int unexpected_bound(struct um_core_ep *ep, struct um_proto_receive *r, const struct um_proto_arrival *arrival,
+                            size_t len)
 {
+    struct um_core_peer *sender = arrival->peer;
     if (__builtin_expect(r->kept > r->kept_max / 4, 0) && is_long(sender, len))
         um_core_peer_announce_on(sender);
     if (__builtin_expect(r->kept <= r->kept_max, 1))
         return 0;
     if (um_core_peer_is_held(sender))
-        return unexpected_past_hold(sender, len);
+        return unexpected_past_hold(arrival, len);
     if (r->peek_looks > 0)
         r->peek_looks--;
     else if (um_proto_receive_is_idle(r) && um_list_is_empty(&ep->awaiting))
@@ -93,7 +96,7 @@ int um_proto_receive_unexpected(struct um_core_ep *ep, const struct um_proto_arr
     }
     um_core_peer_retain(arrival->peer);
     r->kept += u->size;
-    int ret = unexpected_bound(ep, r, arrival->peer, inbound ? 0 : (size_t)arrival->len);
+    int ret = unexpected_bound(ep, r, arrival, inbound ? 0 : (size_t)arrival->len);
     if (__builtin_expect(ret != 0, 0)) {
         um_proto_unexpected_free(ep, u);
         return ret;

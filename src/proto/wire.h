@@ -46,15 +46,22 @@ enum {
     UM_ERRNO_MAX = 4095
 };
 
-enum { UM_EAGER_INLINE = 40, UM_WRITE_INLINE = 16, UM_ATOMIC_INLINE = 32, UM_RESULT_INLINE = 40 };
+enum { UM_EAGER_INLINE = 48, UM_EAGER_INLINE_DATA = 40 }; /* bytes; without and with UM_WIRE_DATA */
+
+enum { UM_WRITE_INLINE = 16, UM_ATOMIC_INLINE = 32, UM_RESULT_INLINE = 40 };
 
 enum { UM_SEGMENTED_MAX = UM_ROOM_MAX }; /* bytes; longest message in segments */
 
-/* UM_WIRE_EAGER. A body of up to UM_EAGER_INLINE bytes lies in the header; the record's len tells how many. */
+/* UM_WIRE_EAGER. A short body lies in the header; the record's len tells how many bytes. */
 struct um_proto_eager_wire {
     uint64_t tag;
-    uint64_t data;
-    uint8_t body[UM_EAGER_INLINE];
+    union {
+        uint8_t body[UM_EAGER_INLINE];
+        struct {
+            uint8_t body_before_data[UM_EAGER_INLINE_DATA];
+            uint64_t data;
+        };
+    };
 };
 static_assert(sizeof(struct um_proto_eager_wire) == UM_HEADER_MAX, "docs/protocol.md section 6.1");
 

@@ -326,7 +326,7 @@ static void attack_one(struct attack *a)
         evil_record(a, UM_WIRE_EAGER, 0, UM_EAGER_INLINE + 1, "", 0);
         break;
     case 12:
-        evil_record(a, UM_WIRE_EAGER, 0, 0xffff, "", 0);
+        evil_record(a, UM_WIRE_EAGER, UM_WIRE_DATA, UM_EAGER_INLINE_DATA + 1, "", 0);
         break;
     case 13:
         evil_record(a, UM_WIRE_WRITE, 0, UM_WRITE_INLINE + 1, "", 0);

@@ -384,12 +384,12 @@ static void lines_that_are_not_free_are_not_fetched(void **state)
     assert_int_equal(um_mem_set_stores(NULL), 0);
 }
 
-static uint32_t body_takes(struct world *w, uint32_t len)
+static uint32_t body_takes(struct world *w, uint32_t len, uint32_t flags)
 {
     static unsigned char body[1024], to[1024];
     struct um_mem_lane *lane = mem_lane(peer_of(w, 1, 0));
     const uint32_t before = lane->bytes_head;
-    inject_buf(w, 1, 0, body, len, 1, UM_OP_TAGGED);
+    inject_buf(w, 1, 0, body, len, 1, UM_OP_TAGGED | flags);
     recv_buf(w, 0, NULL, to, sizeof(to), 1, 0, UM_OP_TAGGED, CTX(1));
     assert_int_equal(done_of(w, 0, CTX(1)).error, 0);
     return lane->bytes_head - before;
@@ -402,9 +402,12 @@ static void bodies_take_whole_pairs_of_lines(void **state)
     struct world w;
     open_lane(&w);
     for (int ring = 0; ring < 2; ring++) {
-        assert_int_equal(body_takes(&w, 41), 128);
-        assert_int_equal(body_takes(&w, 128), 128);
-        assert_int_equal(body_takes(&w, 129), 256);
+        assert_int_equal(body_takes(&w, 40, UM_OP_DATA), 0);
+        assert_int_equal(body_takes(&w, 41, UM_OP_DATA), 128);
+        assert_int_equal(body_takes(&w, 48, 0), 0);
+        assert_int_equal(body_takes(&w, 49, 0), 128);
+        assert_int_equal(body_takes(&w, 128, 0), 128);
+        assert_int_equal(body_takes(&w, 129, 0), 256);
         stream_bodies(&w, 1, 0);
     }
     world_close(&w);

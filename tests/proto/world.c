@@ -17,8 +17,8 @@
 
 struct variant variant;
 
-const size_t sizes[] = {0,    1,    7,    8,     16,    17,    40,    41,    64,      1000, 1023,    1024,
-                        1025, 4096, 8191, 16383, 16384, 16385, 65536, 65537, 1000000, MIB,  MIB + 1, 3 * MIB + 7};
+const size_t sizes[] = {0,    1,    7,    8,    16,    17,    40,    41,    48,    49,      64,  1000,    1023,
+                        1024, 1025, 4096, 8191, 16383, 16384, 16385, 65536, 65537, 1000000, MIB, MIB + 1, 3 * MIB + 7};
 const size_t sizes_count = sizeof(sizes) / sizeof(sizes[0]);
 
 static void on_complete(void *arg, const struct um_core_completion *c)

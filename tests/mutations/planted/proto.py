@@ -39,9 +39,30 @@ MUTATIONS = [
     (
         "the length of bytes in a header is not checked",
         "src/proto/eager.c",
-        "    if (!rec->body && len > UM_EAGER_INLINE)\n        return -EPROTO;",
+        "    if (!rec->body && !um_proto_eager_is_inline(len, flags))\n        return -EPROTO;",
         "",
         ["hostile record"],
+    ),
+    (
+        "the length of bytes in a header that has data, too, is not checked",
+        "src/proto/eager.c",
+        "um_proto_eager_is_inline(len, flags))\n        return -EPROTO;",
+        "um_proto_eager_is_inline(len, 0))\n        return -EPROTO;",
+        ["hostile record"],
+    ),
+    (
+        "a body in the header is written over the data",
+        "src/proto/internal.h",
+        "(len <= UM_EAGER_INLINE && !(flags & UM_OP_DATA))",
+        "len <= UM_EAGER_INLINE",
+        ["proto message sim"],
+    ),
+    (
+        "no body of more than 40 bytes lies in the header",
+        "src/proto/internal.h",
+        "(len <= UM_EAGER_INLINE && !(flags & UM_OP_DATA))",
+        "false",
+        ["proto lanes sim"],
     ),
     (
         "the token of an announcement is not checked",
@@ -453,7 +474,7 @@ MUTATIONS = [
     (
         "a sender that ignores a hold is not refused",
         "src/proto/unexpected.c",
-        "        return unexpected_past_hold(sender, len);",
+        "        return unexpected_past_hold(arrival, len);",
         "        return 0;",
         ["hostile hold"],
     ),
