@@ -54,7 +54,7 @@ enum {
     UM_NONTEMPORAL_MIN = 2048, /* bytes of the shortest body that may be written with non-temporal stores */
     UM_WAIT_NONE_MS = 32,      /* um_port_config.wait_none */
     UM_ANNOUNCED_MIN = 65536,  /* bytes; longer bodies are announced while the receiver asks for it (rx_announce) */
-    UM_ROOM_MAX = 262144,      /* bytes; bodies of all records that one lane_has_room() call may ask for */
+    UM_ROOM_MAX = 524288,      /* bytes; bodies of all records that one lane_has_room() call may ask for */
     UM_ATTACH_MAX = 80,        /* bytes of um_port_config.attach, with the zero at its end */
 };
 

@@ -85,6 +85,36 @@ static void a_lane_that_streams_goes_on_in_a_wide_ring(void **state)
     world_close(&w);
 }
 
+/* Sends short bodies from node 1 to node 0, `together` at a time, until the lane has a wide ring, or its byte ring was
+ * filled 80 times. */
+static void short_bodies(struct world *w, int together)
+{
+    enum { LEN = UM_NONTEMPORAL_MIN - 1, ROUNDS = 80 };
+    static unsigned char body[LEN], to[LEN];
+    for (int sent = 0; sent < ROUNDS * (UM_BIG_BYTES / UM_NONTEMPORAL_MIN) && !is_wide(w, 1, 0); sent += together) {
+        um_core_ep_progress(w->node[1].ep);
+        for (int i = 0; i < together; i++)
+            inject_buf(w, 1, 0, body, LEN, 1, UM_OP_TAGGED);
+        for (int i = 0; i < together; i++) {
+            recv_buf(w, 0, NULL, to, LEN, 1, 0, UM_OP_TAGGED, CTX(1));
+            assert_int_equal(done_of(w, 0, CTX(1)).error, 0);
+        }
+    }
+}
+
+static void short_bodies_that_come_alone_do_not_widen_a_lane(void **state)
+{
+    (void)state;
+    struct world w;
+    open_lane(&w);
+    short_bodies(&w, 1);
+    assert_true(mem_lane(peer_of(&w, 1, 0))->grown);
+    assert_false(is_wide(&w, 1, 0));
+    short_bodies(&w, 4);
+    assert_true(is_wide(&w, 1, 0));
+    world_close(&w);
+}
+
 /* Who waits for each acknowledgement always knows the newest credit. */
 static void a_lane_of_acknowledged_messages_goes_on_in_a_wide_ring(void **state)
 {
@@ -756,6 +786,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_lane_that_ends_gives_its_share_of_memory_back),
     cmocka_unit_test(no_more_lanes_grow_than_the_memory_allows),
     cmocka_unit_test(a_lane_that_streams_goes_on_in_a_wide_ring),
+    cmocka_unit_test(short_bodies_that_come_alone_do_not_widen_a_lane),
     cmocka_unit_test(a_lane_of_acknowledged_messages_goes_on_in_a_wide_ring),
     cmocka_unit_test(who_waits_fetches_the_lines_of_its_next_long_body),
     cmocka_unit_test(the_lines_of_a_longer_message_are_fetched_in_steps),

@@ -12,7 +12,7 @@
 
 #define CTX(n) ((void *)(uintptr_t)(n))
 
-enum { MOST = UM_SEGMENTED_MAX, MIDDLE = MOST / 2, CLASSES = 5, ALL = (1 << CLASSES) - 1 };
+enum { MOST = UM_SEGMENTED_MAX, MIDDLE = MOST / 2, CLASSES = 6, ALL = (1 << CLASSES) - 1 };
 
 static unsigned char from[MOST + 1], to[MOST + 1];
 
@@ -52,7 +52,7 @@ static bool exchange(struct world *w, size_t len, bool is_posted, uint32_t seed)
 /* Exchanges messages until all sizes may go in segments. A body that comes late is taken back, and permits nothing. */
 static void get_permission(struct world *w)
 {
-    const size_t len[CLASSES] = {20000, 65535, 65536, MOST - 1, MOST};
+    const size_t len[CLASSES] = {20000, 65535, 65536, MIDDLE - 1, MIDDLE, MOST};
     for (int i = 0; receiver_of(w)->unasked != ALL; i++) {
         assert_true(i < 200);
         (void)exchange(w, len[i % CLASSES], true, 7);

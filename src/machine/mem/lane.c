@@ -86,6 +86,18 @@ static inline void lane_ring_unless_hot(struct um_mem_lane *lane)
         um_mem_lane_ring_bell(lane);
 }
 
+/* Notes after a commit whether it followed another one without an empty poll in between, and returns that. */
+static inline bool note_polls(struct um_mem_lane *lane)
+{
+    const uint32_t polls = lane->link->port->empty_polls;
+    if (polls != lane->polls) {
+        lane->polls = polls;
+        return false;
+    }
+    lane->has_streamed = true;
+    return true;
+}
+
 /* Publishes a record where a store is not enough: membarrier does not reach one of the two sides, or memory is not
  * coherent. */
 static __attribute__((noinline)) void lane_publish_fenced(struct um_mem_lane *lane, struct um_mem_record_shm *record,
@@ -100,6 +112,7 @@ static __attribute__((noinline)) void lane_publish_fenced(struct um_mem_lane *la
     um_mem_publish(port, record, sizeof(*record));
     um_fence_full(); /* sync: cold-check (partner cold-recheck) */
     um_mem_receiver_observe(port, lane->ctl);
+    (void)note_polls(lane);
     lane_ring_unless_hot(lane);
 }
 
@@ -112,11 +125,8 @@ static __attribute__((noinline)) void lane_publish_fenced(struct um_mem_lane *la
  */
 static inline void prefetch_next(struct um_mem_lane *lane)
 {
-    const uint32_t polls = lane->link->port->empty_polls;
-    if (polls == lane->polls)
+    if (note_polls(lane))
         um_prefetch_for_write(lane->next);
-    else
-        lane->polls = polls;
 }
 
 static void lane_publish(struct um_mem_lane *lane, uint8_t op, uint8_t flags, uint32_t len)
@@ -183,24 +193,28 @@ static bool lane_has_place(const struct um_mem_lane *lane, uint32_t body_len)
  * Counts a look that found new credit for bodies where the known credit was not enough. True after 32 of them, when a
  * wide ring is due: the lane has filled its big byte ring some 8 to 32 times by then, and getting a wide ring's pages
  * costs little beside that. When a sender comes back to the lines of a ring of 128 KiB, they are up to three times as
- * slow to write as those of a longer ring (docs/design.md). While a lane waits for its receiver, nothing is counted.
+ * slow to write as those of a longer ring (docs/design.md). That is not so with short bodies that come alone: those do
+ * not count. While a lane waits for its receiver, nothing is counted.
  */
-static bool lane_is_wide_due(struct um_mem_lane *lane, uint32_t bytes_before)
+static bool lane_is_wide_due(struct um_mem_lane *lane, uint32_t bytes_before, uint32_t body_len)
 {
     enum { REFRESHES = 32 };
     if (!lane->grown || lane->widen_tried || lane->bytes_consumed == bytes_before)
         return false;
+    if (!lane->has_streamed && body_len < UM_NONTEMPORAL_MIN)
+        return false;
+    lane->has_streamed = false;
     return ++lane->refreshes >= REFRESHES && lane_room(lane) > 1;
 }
 
 /* Reads the credit again because what is known is not enough; goes on in a wide ring when that is due. False: the peer
  * wrote an impossible value. */
-static bool lane_look_for_credit(struct um_mem_lane *lane)
+static bool lane_look_for_credit(struct um_mem_lane *lane, uint32_t body_len)
 {
     const uint32_t bytes_before = lane->bytes_consumed;
     if (!lane_refresh_credit(lane))
         return false;
-    if (lane_is_wide_due(lane, bytes_before))
+    if (lane_is_wide_due(lane, bytes_before, body_len))
         lane_widen(lane);
     return true;
 }
@@ -208,7 +222,7 @@ static bool lane_look_for_credit(struct um_mem_lane *lane)
 /* The slow path of a claim: looks for credit, and grows a lane that is full. */
 static int lane_make_room(struct um_mem_lane *lane, uint32_t body_len)
 {
-    if (!lane_look_for_credit(lane)) {
+    if (!lane_look_for_credit(lane, body_len)) {
         static struct um_log_limit limit;
         um_log_limited(&limit, UM_LOG_WARN, "a peer wrote an impossible credit; its lane is closed");
         return -EPIPE;
@@ -337,8 +351,8 @@ bool um_mem_lane_has_room(struct um_lane *base, uint32_t records, uint32_t body_
     um_mem_receiver_observe(lane->link->port, lane->ctl);
     if (!lane_is_plain(lane) || body_len > lane->ring.body_max || (uint64_t)records * body_len > UM_ROOM_MAX)
         return false;
-    lane->has_promised =
-        lane_takes(lane, records, body_len) || (lane_look_for_credit(lane) && lane_takes(lane, records, body_len));
+    lane->has_promised = lane_takes(lane, records, body_len) ||
+                         (lane_look_for_credit(lane, body_len) && lane_takes(lane, records, body_len));
     return lane->has_promised;
 }
 

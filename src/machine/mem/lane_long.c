@@ -87,7 +87,7 @@ static uint8_t stores_end(struct um_mem_lane *lane, const struct um_slot *slot)
  * takes ordinary stores: up to FETCH_WHOLE bytes they are faster whatever cache the two share. Nothing is fetched for a
  * message that goes into a cell, nor after one: the answer may bring the cell back.
  */
-enum { FETCH_WHOLE = 8192, FETCH_STEP = 4096, FETCH_MAX = UM_CELL_BYTES };
+enum { FETCH_WHOLE = 8192, FETCH_STEP = 4096, FETCH_MAX = UM_WIDE_BYTES / 8 };
 
 /* Notes what is to be fetched after this body. */
 static void fetch_note(struct um_mem_lane *lane, const struct um_slot *slot)

@@ -37,7 +37,7 @@ enum {
     UM_BIG_BODY = UM_BIG_BYTES / 8,
     UM_WIDE_BYTES = 2097152,
     UM_WIDE_RINGS = 64,                                      /* of a port, for all its lanes */
-    UM_CELL_BYTES = 262144,                                  /* of the cell behind a wide ring */
+    UM_CELL_BYTES = 524288,                                  /* of the cell behind a wide ring */
     UM_CELL_OFFSET = 256,                                    /* bytes between them */
     UM_WIDE_SPACE = UM_WIDE_BYTES + UM_CELL_BYTES + UM_PAGE, /* of a wide ring and its cell */
     UM_BODY_ALIGN = 2 * UM_LINE, /* alignment of bodies: processors fetch lines in such pairs */
@@ -81,7 +81,7 @@ static_assert(UM_AREA_SMALL_BYTES % UM_BODY_ALIGN == 0 && UM_AREA_BIG_BYTES % UM
                   UM_SMALL_BYTES % UM_BODY_ALIGN == 0 && UM_BIG_BYTES % UM_BODY_ALIGN == 0 &&
                   UM_WIDE_BYTES % UM_BODY_ALIGN == 0,
               "bodies lie in pairs of lines");
-static_assert(UM_WIDE_BYTES + 2 * UM_CELL_BYTES + UM_ROOM_MAX == 2883584, "docs/protocol.md section 4.6");
+static_assert(UM_WIDE_BYTES + 2 * UM_CELL_BYTES + UM_ROOM_MAX == 3670016, "docs/protocol.md section 4.6");
 static_assert(UM_AREA_BIG_RECORDS <= 8192, "a lane starts with at most 8 KiB");
 static_assert(UM_AREA_BIG_RECORDS % UM_PAGE == 0, "the grown part is returned by page");
 

@@ -312,9 +312,23 @@ MUTATIONS = [
     (
         "a lane of messages in segments never gets a wide ring",
         "src/machine/mem/lane.c",
-        "(lane_look_for_credit(lane) && lane_takes(",
+        "(lane_look_for_credit(lane, body_len) && lane_takes(",
         "(lane_refresh_credit(lane) && lane_takes(",
         ["proto segments sim"],
+    ),
+    (
+        "short bodies that come alone widen a lane",
+        "src/machine/mem/lane.c",
+        "    if (!lane->has_streamed && body_len < UM_NONTEMPORAL_MIN)\n        return false;\n",
+        "",
+        ["proto lanes sim"],
+    ),
+    (
+        "short bodies never widen a lane",
+        "src/machine/mem/lane.c",
+        "    if (!lane->has_streamed && body_len < UM_NONTEMPORAL_MIN)\n        return false;\n",
+        "    if (body_len < UM_NONTEMPORAL_MIN)\n        return false;\n",
+        ["proto lanes sim"],
     ),
     (
         "a lane whose sender waits for acknowledgements never gets a wide ring",
