@@ -22,7 +22,18 @@ static struct um_mem_rx *rx_of(struct world *w, int node)
     return (struct um_mem_rx *)peer_of(w, node, 1 - node)->rx;
 }
 
-/* Widens the rings of both lanes. Then each node has the cell of its lane, as at first. */
+/* That kind is in use for good. */
+static void use(struct um_mem_stores *stores, enum um_mem_stores_kind kind, uint32_t round)
+{
+    stores->in_use = (uint8_t)kind;
+    stores->bytes_left = UINT64_MAX;
+    stores->ring_bytes = round;
+    stores->phase = UM_STORES_USE;
+    stores->compared = UINT32_MAX;
+}
+
+/* Widens the rings of both lanes. Then each node has the cell of its lane, as at first, and ordinary stores are in use
+ * in the rings. */
 static void widen(struct world *w)
 {
     stream_bodies(w, 0, 1);
@@ -34,6 +45,7 @@ static void widen(struct world *w)
         assert_ptr_equal(lane_of(w, i)->link->rx, rx_of(w, i));
         lane_of(w, i)->cell.is_here = true;
         lane_of(w, i)->cell_came_last = rx_of(w, i)->cell.is_here = false;
+        use(&lane_of(w, i)->stores, UM_STORES_CACHED, UM_WIDE_BYTES);
     }
 }
 
@@ -626,14 +638,6 @@ static void no_message_is_longer_than_a_cell(void **state)
 }
 
 /* ---- the choice of stores ---- */
-
-/* That kind is in use for good. */
-static void use(struct um_mem_stores *stores, enum um_mem_stores_kind kind, uint32_t round)
-{
-    stores->in_use = (uint8_t)kind;
-    stores->bytes_left = UINT64_MAX;
-    stores->ring_bytes = round;
-}
 
 /* What is best for a stream may be worst for a lone message. */
 static void bodies_in_cells_have_a_choice_of_their_own(void **state)

@@ -113,6 +113,7 @@ static void ring_begin(struct um_mem_stores *stores, uint32_t ring_bytes)
 {
     stores->ring_bytes = ring_bytes;
     stores->usual_then = 0;
+    stores->compared = 0;
     stores->wins = 0;
     use_begin(stores, UM_STORES_CACHED);
     stores->bytes_left = UM_STORES_FRESH * (uint64_t)ring_bytes;
@@ -122,6 +123,7 @@ static void base_begin(struct um_mem_stores *stores, uint32_t len)
 {
     stores->phase = UM_STORES_BASE;
     stores->size_class = class_of(len);
+    stores->compared |= UINT32_C(1) << stores->size_class;
     stores->skipped = 0;
     stores->cost[UM_STORES_CACHED] = stores->cost[UM_STORES_NONTEMPORAL] = (struct um_mem_stores_cost){{0}, 0};
 }
@@ -154,6 +156,18 @@ static void skip(struct um_mem_stores *stores)
         um_mem_stores_give_up(stores);
 }
 
+/* Called for a body of another class than was compared last. If its class never was, the next comparison comes within a
+ * round of the ring: the other kind may be much better for it. */
+static void class_meet(struct um_mem_stores *stores, uint32_t len)
+{
+    const uint32_t class = UINT32_C(1) << class_of(len);
+    if (stores->phase != UM_STORES_USE || stores->compared & class)
+        return;
+    stores->compared |= class;
+    if (stores->bytes_left > stores->ring_bytes)
+        stores->bytes_left = stores->ring_bytes;
+}
+
 enum um_mem_stores_kind um_mem_stores_begin(struct um_mem_stores *stores, uint32_t len, uint32_t ring_bytes)
 {
     enum um_mem_stores_kind kind = stores->in_use;
@@ -173,7 +187,10 @@ enum um_mem_stores_kind um_mem_stores_begin(struct um_mem_stores *stores, uint32
             skip(stores);
     } else {
         stores->untimed += stores->untimed < UM_STORES_EVERY;
-        stores->is_timed = stores->untimed == UM_STORES_EVERY && class_of(len) == stores->size_class;
+        const bool is_turn = stores->untimed == UM_STORES_EVERY;
+        stores->is_timed = is_turn && class_of(len) == stores->size_class;
+        if (is_turn && !stores->is_timed)
+            class_meet(stores, len);
     }
     if (stores->is_timed)
         stores->untimed = 0;

@@ -114,6 +114,23 @@ static void without_one_they_bypass_the_caches(void **state)
     assert_in_range(run(&p, &far, 100000), 960, 999); /* all but trials */
 }
 
+/* What is right for short bodies may be wrong for long ones. */
+static void longer_bodies_are_compared_soon(void **state)
+{
+    (void)state;
+    struct pair p = {0};
+    run(&p, &near, 600 * ROUND);
+    assert_int_equal(p.stores.in_use, UM_STORES_CACHED);
+    const uint32_t before = p.nontemporal, many = UM_STORES_EVERY + ROUND / 2 + 3 * UM_STORES_SAMPLES;
+    for (uint32_t i = 0; i < 2 * many; i++)
+        body_pass_as(&p, &far, 0, RING, 2 * LEN, false);
+    assert_int_equal(p.stores.in_use, UM_STORES_NONTEMPORAL);
+    assert_true(p.nontemporal - before >= UM_STORES_SAMPLES);
+    for (uint32_t i = 0; i < many; i++) /* once for each length */
+        body_pass_as(&p, &near, 0, RING, LEN, false);
+    assert_int_equal(p.stores.in_use, UM_STORES_NONTEMPORAL);
+}
+
 static void a_thread_that_moves_is_noticed(void **state)
 {
     (void)state;
@@ -377,6 +394,7 @@ int main(void)
         cmocka_unit_test_setup(without_one_they_bypass_the_caches, choose_auto),
         cmocka_unit_test_setup(a_thread_that_moves_is_noticed, choose_auto),
         cmocka_unit_test_setup(a_receiver_that_is_behind_is_waited_for, choose_auto),
+        cmocka_unit_test_setup(longer_bodies_are_compared_soon, choose_auto),
         cmocka_unit_test_setup(a_ring_that_was_never_touched_decides_nothing, choose_auto),
         cmocka_unit_test_setup(a_body_that_took_long_is_no_rule, choose_auto),
         cmocka_unit_test_setup(a_writer_that_keeps_to_ordinary_stores_is_not_timed_for_ever, choose_auto),

@@ -303,6 +303,20 @@ MUTATIONS = [
         ["proto lanes sim"],
     ),
     (
+        "bodies of another size wait for their comparison",
+        "src/machine/mem/stores.c",
+        "            class_meet(stores, len);",
+        "            (void)class_meet;",
+        ["stores"],
+    ),
+    (
+        "each change of size brings a comparison",
+        "src/machine/mem/stores.c",
+        "    stores->compared |= class;\n",
+        "",
+        ["stores"],
+    ),
+    (
         "a body whose lines are there is compared with non-temporal stores",
         "src/machine/mem/stores.c",
         "stores->untimed + 1 >= UM_STORES_EVERY &&",
