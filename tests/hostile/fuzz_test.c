@@ -1,5 +1,5 @@
-/* Random writes to everything a peer can write: records, control blocks, answers, the port's header; and bits that flip
- * while the victim reads. */
+/* Random writes to everything a peer can write: records, control blocks, answers, the port's header, cells; and bits
+ * that flip while the victim reads. */
 #include "stage.h"
 
 #include <pthread.h>
@@ -57,6 +57,35 @@ static void fuzz_records(struct attack *a)
             evil_record(a, op, (uint8_t)(number(a) & (rnd(&a->random, 20) ? 0x87 : 0xff)), number(a) & 0xffff, header,
                         sizeof(header));
         }
+    }
+}
+
+/* Puts bodies into the cell of the lane, in parts of one message or as they come, and names cells that it does not
+ * have. */
+static void fuzz_cells(struct attack *a)
+{
+    uint32_t ring, moved = 0;
+    (void)um_mem_lane_body_max(&a->lane->base, UM_BIG_BODY);
+    child_demand(um_mem_lane_take_wide(a->lane, &ring) == 0, "no wide ring");
+    evil_record(a, UM_OPCODE_WIDEN, 0, ring, "", 0);
+    unsigned char *cell = (unsigned char *)a->lane->wide_map.base + UM_WIDE_BYTES + UM_CELL_OFFSET;
+    const uint32_t total = 2 * UM_BIG_BODY + rnd(&a->random, UM_SEGMENTED_MAX);
+    for (int i = 0; i < 200; i++) {
+        const uint32_t len = rnd(&a->random, 3) ? UM_BIG_BODY : 1 + rnd(&a->random, UM_BIG_BODY);
+        const struct um_proto_first_wire first = {.tag = 9999, .total = total};
+        const struct um_proto_next_wire next = {.offset = rnd(&a->random, 30) ? moved : (uint32_t)number(a)};
+        const bool is_first = moved == 0 || rnd(&a->random, 30) == 0;
+        const uint8_t op = (uint8_t)(rnd(&a->random, 30) == 0 ? 1 + rnd(&a->random, UM_WIRE_NEXT)
+                                     : is_first               ? UM_WIRE_FIRST
+                                                              : UM_WIRE_NEXT);
+        const uint8_t flags =
+            (uint8_t)(UM_FLAG_MACHINE | (rnd(&a->random, 8) ? 0 : UM_FLAG_TIMED) |
+                      (rnd(&a->random, 20) ? 0 : UM_FLAG_PASS) | (rnd(&a->random, 8) ? 0 : UM_FLAG_ACK));
+        const uint32_t other = rnd(&a->random, 30) ? 0 : UM_LEN_OTHER;
+        any_bytes(a, cell + rnd(&a->random, UM_CELL_BYTES - 64), 64);
+        evil_record(a, op, flags, UM_LEN_CELL | other | (len - 1), is_first ? (const void *)&first : &next,
+                    is_first ? sizeof(first) : sizeof(next));
+        moved = moved + len < total ? moved + len : 0;
     }
 }
 
@@ -171,6 +200,12 @@ static void random_records_do_no_harm(void **state)
     run(fuzz_records, seeds(15));
 }
 
+static void random_bodies_in_cells_do_no_harm(void **state)
+{
+    (void)state;
+    run(fuzz_cells, seeds(40));
+}
+
 static void random_writes_to_the_lane_and_the_port_do_no_harm(void **state)
 {
     (void)state;
@@ -191,6 +226,7 @@ static void values_that_change_between_check_and_use_do_no_harm(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(random_records_do_no_harm),
+    cmocka_unit_test(random_bodies_in_cells_do_no_harm),
     cmocka_unit_test(random_writes_to_the_lane_and_the_port_do_no_harm),
     cmocka_unit_test(random_answers_and_credit_do_no_harm),
     cmocka_unit_test(values_that_change_between_check_and_use_do_no_harm),
