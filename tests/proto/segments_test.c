@@ -280,7 +280,7 @@ static void many_that_nobody_receives_are_announced(void **state)
 {
     (void)state;
     struct world w;
-    enum { BOUND = 2 * MIB, N = 100 };
+    enum { BOUND = 2 * MIB, N = 100, LEN = MIDDLE };
     variant.unexpected_max = BOUND;
     open_permitted(&w);
     variant.unexpected_max = 0;
@@ -288,22 +288,22 @@ static void many_that_nobody_receives_are_announced(void **state)
         const uint64_t before = announced(&w);
         for (uint32_t n = 0; n < N; n++) {
             world_settle(&w);
-            fill(from, MOST, 3);
-            send_buf(&w, 0, 1, from, MOST, 3, UM_OP_TAGGED, CTX(2));
+            fill(from, LEN, 3);
+            send_buf(&w, 0, 1, from, LEN, 3, UM_OP_TAGGED, CTX(2));
         }
         world_settle(&w);
         assert_true(um_proto_ep_of(w.node[1].ep)->receive->kept < BOUND / 2);
-        assert_true(announced(&w) - before > N - BOUND / MOST / 2);
+        assert_true(announced(&w) - before > N - BOUND / LEN / 2);
         for (uint32_t n = 0; n < N; n++) {
             memset(to, 0, sizeof(to));
-            recv_buf(&w, 1, NULL, to, MOST, 3, 0, UM_OP_TAGGED, CTX(1));
+            recv_buf(&w, 1, NULL, to, LEN, 3, 0, UM_OP_TAGGED, CTX(1));
             assert_int_equal(done_of(&w, 1, CTX(1)).error, 0);
-            assert_true(is_filled(to, MOST, 3));
+            assert_true(is_filled(to, LEN, 3));
             assert_int_equal(done_of(&w, 0, CTX(2)).error, 0);
         }
         int unasked = 0;
         for (uint32_t n = 1; n <= 20; n++)
-            unasked += !exchange(&w, MOST, true, n);
+            unasked += !exchange(&w, LEN, true, n);
         assert_true(unasked >= 5);
     }
     world_close(&w);
