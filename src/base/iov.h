@@ -40,7 +40,7 @@ size_t um_iov_take(struct um_iov_cursor *cur, size_t max, struct iovec *out, siz
 /* Skips n bytes. */
 void um_iov_skip(struct um_iov_cursor *cur, size_t n);
 
-/* Copies one piece. Lists of small messages have short pieces: no call for 8 to 16 bytes. */
+/* Copies one piece. Lists of small messages have short pieces: no call for 8 to 32 bytes. */
 static inline void um_iov_copy(void *to, const void *from, size_t len)
 {
     if (len - 8 <= 8) {

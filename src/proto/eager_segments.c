@@ -1,5 +1,5 @@
 /*
- * Eager, in segments: a lone message of 16 to 256 KiB. Its receiver copies one segment while the next one is written.
+ * Eager, in segments: a lone message of 16 to 512 KiB. Its receiver copies one segment while the next one is written.
  * The sender writes all of them at once. A message that follows another one without a call of progress in between does
  * not go so.
  *

@@ -447,7 +447,7 @@ static inline void um_proto_slot_copy(const struct um_slot *slot, const void *fr
         um_bytes_copy(slot->body, from, n);
 }
 
-/* True if a body lies in the header. flags: UM_OP_DATA. */
+/* True if a body of len bytes lies in the header of its record. flags: of the message; UM_OP_DATA counts. */
 static inline bool um_proto_eager_is_inline(size_t len, uint32_t flags)
 {
     return __builtin_expect(len <= UM_EAGER_INLINE_DATA, 1) || (len <= UM_EAGER_INLINE && !(flags & UM_OP_DATA));

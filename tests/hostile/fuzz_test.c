@@ -64,24 +64,26 @@ static void fuzz_records(struct attack *a)
  * have. */
 static void fuzz_cells(struct attack *a)
 {
+    const uint32_t seldom = a->argument % 2 ? 30 : 400; /* one of so many is wrong */
     uint32_t ring, moved = 0;
     (void)um_mem_lane_body_max(&a->lane->base, UM_BIG_BODY);
     child_demand(um_mem_lane_take_wide(a->lane, &ring) == 0, "no wide ring");
     evil_record(a, UM_OPCODE_WIDEN, 0, ring, "", 0);
     unsigned char *cell = (unsigned char *)a->lane->wide_map.base + UM_WIDE_BYTES + UM_CELL_OFFSET;
-    const uint32_t total = 2 * UM_BIG_BODY + rnd(&a->random, UM_SEGMENTED_MAX);
+    const uint32_t total = UM_SEGMENTED_MAX - rnd(&a->random, UM_SEGMENTED_MAX / 2);
     for (int i = 0; i < 200; i++) {
-        const uint32_t len = rnd(&a->random, 3) ? UM_BIG_BODY : 1 + rnd(&a->random, UM_BIG_BODY);
+        const uint32_t most = rnd(&a->random, 3) ? UM_BIG_BODY : 1 + rnd(&a->random, UM_BIG_BODY);
+        const uint32_t len = most < total - moved || rnd(&a->random, seldom) == 0 ? most : total - moved;
         const struct um_proto_first_wire first = {.tag = 9999, .total = total};
-        const struct um_proto_next_wire next = {.offset = rnd(&a->random, 30) ? moved : (uint32_t)number(a)};
-        const bool is_first = moved == 0 || rnd(&a->random, 30) == 0;
-        const uint8_t op = (uint8_t)(rnd(&a->random, 30) == 0 ? 1 + rnd(&a->random, UM_WIRE_NEXT)
-                                     : is_first               ? UM_WIRE_FIRST
-                                                              : UM_WIRE_NEXT);
-        const uint8_t flags =
-            (uint8_t)(UM_FLAG_MACHINE | (rnd(&a->random, 8) ? 0 : UM_FLAG_TIMED) |
-                      (rnd(&a->random, 20) ? 0 : UM_FLAG_PASS) | (rnd(&a->random, 8) ? 0 : UM_FLAG_ACK));
-        const uint32_t other = rnd(&a->random, 30) ? 0 : UM_LEN_OTHER;
+        const struct um_proto_next_wire next = {.offset = rnd(&a->random, seldom) ? moved : (uint32_t)number(a)};
+        const bool is_first = moved == 0 || rnd(&a->random, seldom) == 0;
+        const uint8_t op = (uint8_t)(rnd(&a->random, seldom) == 0 ? 1 + rnd(&a->random, UM_WIRE_NEXT)
+                                     : is_first                   ? UM_WIRE_FIRST
+                                                                  : UM_WIRE_NEXT);
+        const uint8_t flags = (uint8_t)(UM_FLAG_MACHINE | (rnd(&a->random, 8) ? 0 : UM_FLAG_TIMED) |
+                                        (moved + len < total && rnd(&a->random, seldom) ? 0 : UM_FLAG_PASS) |
+                                        (rnd(&a->random, 8) ? 0 : UM_FLAG_ACK));
+        const uint32_t other = rnd(&a->random, seldom) ? 0 : UM_LEN_OTHER;
         any_bytes(a, cell + rnd(&a->random, UM_CELL_BYTES - 64), 64);
         evil_record(a, op, flags, UM_LEN_CELL | other | (len - 1), is_first ? (const void *)&first : &next,
                     is_first ? sizeof(first) : sizeof(next));

@@ -86,7 +86,7 @@ static inline void lane_ring_unless_hot(struct um_mem_lane *lane)
         um_mem_lane_ring_bell(lane);
 }
 
-/* Notes after a commit whether it followed another one without an empty poll in between, and returns that. */
+/* Called after a commit. True if no empty poll came since the commit before; notes that in has_streamed. */
 static inline bool note_polls(struct um_mem_lane *lane)
 {
     const uint32_t polls = lane->link->port->empty_polls;
@@ -201,7 +201,8 @@ static bool lane_is_wide_due(struct um_mem_lane *lane, uint32_t bytes_before, ui
     enum { REFRESHES = 32 };
     if (!lane->grown || lane->widen_tried || lane->bytes_consumed == bytes_before)
         return false;
-    if (!lane->has_streamed && body_len < UM_NONTEMPORAL_MIN)
+    const bool is_ahead = lane->bytes_head - lane->bytes_consumed > UM_BIG_BYTES / 2; /* of its receiver */
+    if (!lane->has_streamed && !is_ahead && body_len < UM_NONTEMPORAL_MIN)
         return false;
     lane->has_streamed = false;
     return ++lane->refreshes >= REFRESHES && lane_room(lane) > 1;

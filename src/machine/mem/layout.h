@@ -81,6 +81,7 @@ static_assert(UM_AREA_SMALL_BYTES % UM_BODY_ALIGN == 0 && UM_AREA_BIG_BYTES % UM
                   UM_SMALL_BYTES % UM_BODY_ALIGN == 0 && UM_BIG_BYTES % UM_BODY_ALIGN == 0 &&
                   UM_WIDE_BYTES % UM_BODY_ALIGN == 0,
               "bodies lie in pairs of lines");
+static_assert(UM_WIDE_SPACE == 2625536 && UM_WIDE_BYTES + UM_CELL_OFFSET == 2097408, "docs/protocol.md section 5");
 static_assert(UM_WIDE_BYTES + 2 * UM_CELL_BYTES + UM_ROOM_MAX == 3670016, "docs/protocol.md section 4.6");
 static_assert(UM_AREA_BIG_RECORDS <= 8192, "a lane starts with at most 8 KiB");
 static_assert(UM_AREA_BIG_RECORDS % UM_PAGE == 0, "the grown part is returned by page");

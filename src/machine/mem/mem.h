@@ -106,9 +106,10 @@ struct um_mem_lane {
     uint32_t incarnation;
     uint32_t claim_bytes_end; /* bytes_head after the commit of the present claim */
     uint32_t polls;           /* the port's empty_polls at the last commit */
-    bool has_streamed;        /* of late a record followed another one without an empty poll in between */
-    uint32_t long_polls;      /* the same at the last commit of a long body */
-    bool long_goes_on;        /* um_slot.more was set then */
+    bool has_streamed; /* since the last look for credit that counted (refreshes), a record followed another one without
+                        * an empty poll in between */
+    uint32_t long_polls; /* the same at the last commit of a long body */
+    bool long_goes_on;   /* um_slot.more was set then */
     struct um_mem_ring ring;
     bool grown;
     bool grow_denied;

@@ -156,12 +156,13 @@ static void skip(struct um_mem_stores *stores)
         um_mem_stores_give_up(stores);
 }
 
-/* Called for a body of another class than was compared last. If its class never was, the next comparison comes within a
- * round of the ring: the other kind may be much better for it. */
+/* Called for a body of another class than was compared last. The first time for each class, the next comparison comes
+ * within a round of the ring, with whichever body is due then: the other kind may be much better. Not before the first
+ * comparison in a ring: its first rounds say nothing. */
 static void class_meet(struct um_mem_stores *stores, uint32_t len)
 {
     const uint32_t class = UINT32_C(1) << class_of(len);
-    if (stores->phase != UM_STORES_USE || stores->compared & class)
+    if (stores->phase != UM_STORES_USE || stores->compared == 0 || stores->compared & class)
         return;
     stores->compared |= class;
     if (stores->bytes_left > stores->ring_bytes)

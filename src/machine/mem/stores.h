@@ -50,7 +50,7 @@ struct um_mem_stores {
     uint32_t usual_then; /* the usual cost of the kind in use at the last comparison; 0: there was none */
     uint32_t awaited;    /* the count of consumed records at which the receiver has taken all of the trial */
     uint32_t ring_bytes; /* bytes of the ring, or of the cell, that the last body went into or might have */
-    uint32_t compared;  /* bit n: bodies of 2^n bytes or more, but less than twice as many, have been in a comparison */
+    uint32_t compared;  /* bit n: bodies of 2^n bytes or more, but less than twice as many, have brought a comparison */
     uint32_t rounds;    /* rounds of that ring, or as many bytes, from one comparison to the next */
     uint8_t phase;      /* enum um_mem_stores_phase */
     uint8_t in_use;     /* enum um_mem_stores_kind */

@@ -114,6 +114,21 @@ static void without_one_they_bypass_the_caches(void **state)
     assert_in_range(run(&p, &far, 100000), 960, 999); /* all but trials */
 }
 
+static void the_first_rounds_of_a_ring_are_not_timed_whatever_comes(void **state)
+{
+    (void)state;
+    struct pair p = {0};
+    for (int rings = 16; rings <= 32; rings *= 2) { /* at first nothing was compared, then a shorter body was */
+        const uint32_t len = rings == 16 ? LEN : 2 * LEN, before = p.timed;
+        for (uint32_t moved = 0; moved + len < 4 * (uint32_t)rings * RING; moved += len)
+            body_pass_as(&p, &near, 0, (uint32_t)rings * RING, len, false);
+        assert_int_equal(p.timed, before);
+        for (int i = 0; i < 4 * UM_STORES_SAMPLES; i++)
+            body_pass_as(&p, &near, 0, (uint32_t)rings * RING, len, false);
+        assert_true(p.timed > before);
+    }
+}
+
 /* What is right for short bodies may be wrong for long ones. */
 static void longer_bodies_are_compared_soon(void **state)
 {
@@ -394,6 +409,7 @@ int main(void)
         cmocka_unit_test_setup(without_one_they_bypass_the_caches, choose_auto),
         cmocka_unit_test_setup(a_thread_that_moves_is_noticed, choose_auto),
         cmocka_unit_test_setup(a_receiver_that_is_behind_is_waited_for, choose_auto),
+        cmocka_unit_test_setup(the_first_rounds_of_a_ring_are_not_timed_whatever_comes, choose_auto),
         cmocka_unit_test_setup(longer_bodies_are_compared_soon, choose_auto),
         cmocka_unit_test_setup(a_ring_that_was_never_touched_decides_nothing, choose_auto),
         cmocka_unit_test_setup(a_body_that_took_long_is_no_rule, choose_auto),

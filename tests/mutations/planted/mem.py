@@ -310,6 +310,13 @@ MUTATIONS = [
         ["stores"],
     ),
     (
+        "the first bodies of a ring bring a comparison",
+        "src/machine/mem/stores.c",
+        "stores->compared == 0 || ",
+        "",
+        ["stores"],
+    ),
+    (
         "each change of size brings a comparison",
         "src/machine/mem/stores.c",
         "    stores->compared |= class;\n",
@@ -333,15 +340,15 @@ MUTATIONS = [
     (
         "short bodies that come alone widen a lane",
         "src/machine/mem/lane.c",
-        "    if (!lane->has_streamed && body_len < UM_NONTEMPORAL_MIN)\n        return false;\n",
-        "",
+        "    if (!lane->has_streamed && !is_ahead && body_len < UM_NONTEMPORAL_MIN)\n        return false;\n",
+        "    (void)is_ahead;\n",
         ["proto lanes sim"],
     ),
     (
         "short bodies never widen a lane",
         "src/machine/mem/lane.c",
-        "    if (!lane->has_streamed && body_len < UM_NONTEMPORAL_MIN)\n        return false;\n",
-        "    if (body_len < UM_NONTEMPORAL_MIN)\n        return false;\n",
+        "    if (!lane->has_streamed && !is_ahead && body_len < UM_NONTEMPORAL_MIN)\n        return false;\n",
+        "    if (!is_ahead && body_len < UM_NONTEMPORAL_MIN)\n        return false;\n",
         ["proto lanes sim"],
     ),
     (
