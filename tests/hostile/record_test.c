@@ -68,7 +68,7 @@ static void result_record(struct attack *a, uint16_t token, uint64_t offset, uin
     evil_record(a, UM_WIRE_RESULT, 0, len, &header, sizeof(header));
 }
 
-enum { ATTACKS = 81 };
+enum { ATTACKS = 82 };
 
 static void invite(struct attack *a, uint32_t token, uint16_t count, uint8_t words, uint8_t shift)
 {
@@ -145,6 +145,9 @@ static void attack_offers(struct attack *a)
         break;
     case 79: /* neither taken nor refused */
         evil_record(a, UM_WIRE_TAKEN, 0, 2, &taken, sizeof(taken));
+        break;
+    case 81: /* an EAGER whose bytes and data do not fit into the header */
+        evil_record(a, UM_WIRE_EAGER, UM_WIRE_DATA, UM_EAGER_INLINE_DATA + 1, "", 0);
         break;
     default: /* with a body */
         evil_body(a, UM_WIRE_TAKEN, &taken, sizeof(taken), &taken, sizeof(taken));
@@ -326,7 +329,7 @@ static void attack_one(struct attack *a)
         evil_record(a, UM_WIRE_EAGER, 0, UM_EAGER_INLINE + 1, "", 0);
         break;
     case 12:
-        evil_record(a, UM_WIRE_EAGER, UM_WIRE_DATA, UM_EAGER_INLINE_DATA + 1, "", 0);
+        evil_record(a, UM_WIRE_EAGER, 0, 0xffff, "", 0);
         break;
     case 13:
         evil_record(a, UM_WIRE_WRITE, 0, UM_WRITE_INLINE + 1, "", 0);

@@ -141,7 +141,6 @@ static void some_of_each_class_are_announced(void **state)
     world_close(&w);
 }
 
-/* The receiver copies the last one when all others are there. */
 /* Returns the bytes of the last body that was sent, in the ring or in a cell. */
 static uint32_t last_part(const struct um_mem_lane *lane)
 {
@@ -150,6 +149,7 @@ static uint32_t last_part(const struct um_mem_lane *lane)
     return len & UM_LEN_CELL ? (len & UM_LEN_MASK) + 1 : len;
 }
 
+/* The receiver copies the last one when all others are there. */
 static void segments_are_about_equal(void **state)
 {
     (void)state;
