@@ -33,6 +33,12 @@ static bool has_compared(const struct um_proto_choice_class *c)
     return c->trials > 0;
 }
 
+/* Returns the number of bodies of the present or next trial. */
+static unsigned tries_of(const struct um_proto_choice_class *c)
+{
+    return has_compared(c) ? UM_CHOICE_TRIES : UM_CHOICE_TRIES_FIRST;
+}
+
 /*
  * Called with the first body of a class. If the next smaller or the next larger class knows the better way, that way is
  * in use here too until a trial shows otherwise: a program that sends a few bodies of each size does not pay for trials
@@ -60,11 +66,11 @@ unsigned um_proto_choice_take(struct um_proto_choice *choice, uint64_t len)
         c->left--;
         return c->way;
     }
-    if (c->trial == 0 || c->trial == UM_CHOICE_TRIES) {
+    if (c->trial == 0 || c->trial == tries_of(c)) {
         c->trial = c->tried = 0;
         c->best = c->middle = UINT16_MAX;
     }
-    if (++c->trial == UM_CHOICE_TRIES)
+    if (++c->trial == tries_of(c))
         c->left = c->interval;
     return 1u - c->way;
 }
@@ -97,11 +103,14 @@ static void usual_learn(struct um_proto_choice_class *c, uint16_t sample)
 }
 
 /* True if the trial has failed: after two bodies that cost more than the way in use, or one that takes more than twice
- * as long. */
+ * as long. The first trial fails only if none of UM_CHOICE_TRIES bodies takes less than that. */
 static bool trial_has_failed(const struct um_proto_choice_class *c)
 {
     const uint16_t usual = c->cost[c->way];
-    return usual && c->best > usual + (c->tried > 1 ? 0 : UM_OCTAVE);
+    const bool is_first = !has_compared(c);
+    if (!usual || (is_first && c->tried < UM_CHOICE_TRIES))
+        return false;
+    return c->best > usual + (c->tried > 1 && !is_first ? 0 : UM_OCTAVE);
 }
 
 /* Learns from a body of the trial. Returns whether the trial is over. */
@@ -115,11 +124,11 @@ static bool trial_learn(struct um_proto_choice_class *c, uint16_t sample)
     } else if (sample < c->middle) {
         c->middle = sample;
     }
-    const bool is_full = ++c->tried == UM_CHOICE_TRIES;
+    const bool is_full = ++c->tried == tries_of(c);
     if (!is_full && !trial_has_failed(c))
         return false;
     c->cost[1 - c->way] = is_full ? c->middle : c->best;
-    if (c->trial < UM_CHOICE_TRIES)
+    if (c->trial < tries_of(c))
         c->left = c->interval;
     c->trial = c->tried = 0;
     return true;

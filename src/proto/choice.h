@@ -7,9 +7,9 @@
  * on whether both sides make progress, and on whose cache holds the body. Therefore the bodies themselves are measured:
  * the first bodies of a size class try both ways, then the better way is taken and each body updates its cost. From
  * time to time a trial sends a few bodies the other way. A trial has several bodies in a row, because caches have to
- * adapt; the second best of them counts. A trial ends early when its bodies are clearly slower. The first trials
- * come soon after one another; later ones that change nothing become rarer. A class that is new begins with the way
- * that its neighbour has found better.
+ * adapt; the second best of them counts. A trial but the first ends early when its bodies are clearly slower. The first
+ * trials come soon after one another; later ones that change nothing become rarer. A class that is new begins with the
+ * way that its neighbour has found better.
  *
  * Owns: what an endpoint has learned. Must not know bodies, peers, records or the clock, nor what way 0 and way 1 are:
  * the owner of a choice names them. Threading: core.h.
@@ -22,12 +22,13 @@
 
 enum {
     UM_CHOICE_WAYS = 2,
-    UM_CHOICE_CLASSES = 10, /* classes of sizes: below 32 KiB, below 64 KiB, ..., 8 MiB and more */
-    UM_CHOICE_TRIES = 3,    /* bodies of a trial */
-    UM_CHOICE_PROOF = 8,    /* bodies that the way in use has moved, before it is compared */
-    UM_CHOICE_SOON = 16,    /* bodies between two trials, at least */
-    UM_CHOICE_LATE = 1024,  /* bodies between two trials, at most */
-    UM_CHOICE_FIRST = 4,    /* number of first trials after which the next one comes soon */
+    UM_CHOICE_CLASSES = 10,    /* classes of sizes: below 32 KiB, below 64 KiB, ..., 8 MiB and more */
+    UM_CHOICE_TRIES = 3,       /* bodies of a trial */
+    UM_CHOICE_TRIES_FIRST = 8, /* bodies of the first trial: memory and caches are new to this way */
+    UM_CHOICE_PROOF = 8,       /* bodies that the way in use has moved, before it is compared */
+    UM_CHOICE_SOON = 16,       /* bodies between two trials, at least */
+    UM_CHOICE_LATE = 1024,     /* bodies between two trials, at most */
+    UM_CHOICE_FIRST = 4,       /* number of first trials after which the next one comes soon */
 };
 
 struct um_proto_choice_class {

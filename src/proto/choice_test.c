@@ -75,13 +75,29 @@ static void a_new_class_begins_like_its_neighbour(void **state)
     assert_true(run(&push, 4 * LEN, 100, system_is_fast, 0) <= 30);
 }
 
-static void a_trial_of_a_slow_way_costs_one_body(void **state)
+static void a_trial_of_a_slow_way_costs_few_bodies(void **state)
 {
     (void)state;
     const uint64_t much_slower[] = {2500, 10000}, slower[] = {10000, 14000};
+    const int before = UM_CHOICE_TRIES;
     struct um_proto_choice much = {0}, some = {0};
-    assert_int_equal(run(&much, LEN, UM_CHOICE_TRIES + 1 + UM_CHOICE_SOON, much_slower, 0), 1);
-    assert_int_equal(run(&some, LEN, UM_CHOICE_TRIES + 2 + UM_CHOICE_SOON, slower, 0), 2);
+    assert_int_equal(run(&much, LEN, before + UM_CHOICE_TRIES + UM_CHOICE_SOON, much_slower, 0), UM_CHOICE_TRIES);
+    assert_int_equal(run(&much, LEN, 1 + UM_CHOICE_SOON, much_slower, 0), 1);
+    assert_int_equal(run(&some, LEN, before + UM_CHOICE_TRIES_FIRST + UM_CHOICE_SOON, slower, 0),
+                     UM_CHOICE_TRIES_FIRST);
+    assert_int_equal(run(&some, LEN, 2 + UM_CHOICE_SOON, slower, 0), 2);
+}
+
+/* Its first bodies find pages and caches that it has not used yet. */
+static void a_fast_way_is_found_although_its_first_bodies_are_slow(void **state)
+{
+    (void)state;
+    const uint64_t first[] = {2500, 40000}, then[] = {2500, 1000};
+    struct um_proto_choice c = {0};
+    run(&c, LEN, UM_CHOICE_TRIES + UM_CHOICE_TRIES - 1, first, 0);
+    assert_false(um_proto_choice_prefers(&c, LEN, PUSH));
+    assert_int_equal(run(&c, LEN, UM_CHOICE_SOON, then, 0), UM_CHOICE_SOON);
+    assert_true(um_proto_choice_prefers(&c, LEN, PUSH));
 }
 
 /* No way is preferred before a comparison, and none because of a trial of the other way. */
@@ -148,7 +164,7 @@ static void bodies_announced_together_are_not_all_trials(void **state)
             um_proto_choice_tell(&c, LEN, READ, 10000, LEN);
         pushed += way[i] == PUSH;
     }
-    assert_true(pushed <= UM_CHOICE_TRIES * (1 + 64 / UM_CHOICE_SOON));
+    assert_true(pushed <= UM_CHOICE_TRIES_FIRST * (1 + 64 / UM_CHOICE_SOON));
     for (int i = 0; i < 64; i++) {
         if (way[i] == PUSH)
             um_proto_choice_tell(&c, LEN, PUSH, 2500, LEN);
@@ -264,7 +280,8 @@ int main(void)
         cmocka_unit_test(the_faster_way_is_taken),
         cmocka_unit_test(each_class_of_sizes_learns_by_itself),
         cmocka_unit_test(a_new_class_begins_like_its_neighbour),
-        cmocka_unit_test(a_trial_of_a_slow_way_costs_one_body),
+        cmocka_unit_test(a_trial_of_a_slow_way_costs_few_bodies),
+        cmocka_unit_test(a_fast_way_is_found_although_its_first_bodies_are_slow),
         cmocka_unit_test(what_is_preferred_has_been_compared),
         cmocka_unit_test(slow_trials_at_first_do_not_put_off_the_next_ones),
         cmocka_unit_test(what_changes_is_noticed),

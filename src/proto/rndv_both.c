@@ -69,7 +69,8 @@ static bool pieces_copy(const struct um_proto_sides *sides, struct um_iov_cursor
     for (uint32_t i = 0; i < count; i++) {
         for (uint64_t at = 0; at < piece[i].len;) {
             size_t len = (size_t)(piece[i].len - at);
-            void *there = machine->peer_memory ? machine->peer_memory(sides->link, piece[i].addr + at, &len) : NULL;
+            void *there =
+                machine->peer_memory ? machine->peer_memory(sides->link, piece[i].addr + at, true, &len) : NULL;
             if (!there)
                 return false;
             if (sides->to_peer)
@@ -109,7 +110,7 @@ bool um_proto_can_map(struct um_link *link, const struct um_piece *piece, uint32
     for (uint32_t i = 0; i < count; i++) {
         for (uint64_t at = 0; at < piece[i].len;) {
             size_t len = (size_t)(piece[i].len - at);
-            if (!link->machine->peer_memory(link, piece[i].addr + at, &len))
+            if (!link->machine->peer_memory(link, piece[i].addr + at, false, &len))
                 return false;
             at += len;
         }

@@ -171,6 +171,16 @@ static uint64_t time_between(const struct um_core_ep *ep, uint64_t began, uint64
     return ep->turns - b->read_in <= 1 && began - b->read_at < took ? began - b->read_at : 0;
 }
 
+/* copy_cost() for a mapped body. counts_more: it came alone, and is not long. */
+static uint64_t mapped_cost(uint64_t len, bool counts_more, uint64_t ns)
+{
+    if (len < 2 * UM_SHORT_BODY)
+        return 2 * ns;
+    if (!counts_more)
+        return ns;
+    return len < 4 * UM_SHORT_BODY ? ns * 5 / 2 : len < 8 * UM_SHORT_BODY ? ns * 9 / 4 : 2 * ns;
+}
+
 /*
  * Returns the cost (ns) of a body that was copied out of the sender's memory in ns. Its lines were in the sender's
  * cache and are in both caches now: the sender has to get each line again before it writes the next body there, and the
@@ -179,14 +189,15 @@ static uint64_t time_between(const struct um_core_ep *ep, uint64_t began, uint64
  *
  * The factors are such that the better way is found both with bodies that are used and with bodies that nobody touches.
  * (Half a round trip of 256 KiB, us, used and untouched: read 57 and 12, of which the receiver sees 26 and 12; mapped
- * 34 and 5, seen 8.5 and 4.2; pushed 26 and 19, seen 20 and 17.)
+ * 23 and 3.5, seen 7.2 and 3.2; pushed 14 and 7.6. Mapped 128 KiB: 12.7 and 2.0, seen 4.1 and 1.5; pushed 6.2 and 3.9.
+ * 512 KiB: 31 and 8, seen 10 and 6.5; pushed 26 and 16.)
  */
 static uint64_t copy_cost(const struct um_proto_inbound *in, bool is_lone, uint64_t ns)
 {
     const uint64_t len = in->arrival.len;
     const bool counts_more = is_lone && len < UM_LONG_BODY;
     if (in->way.chosen == UM_WAY_MAPPED)
-        return len < 2 * UM_SHORT_BODY ? 2 * ns : counts_more ? 3 * ns : ns;
+        return mapped_cost(len, counts_more, ns);
     if (in->both.is_helped && counts_more)
         return 2 * ns;
     if (len < UM_SHORT_BODY)

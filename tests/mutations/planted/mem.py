@@ -128,6 +128,27 @@ MUTATIONS = [
         ["proto cells sim"],
     ),
     (
+        "a peer's memory is not populated before its use",
+        "src/machine/mem/frames.c",
+        "            if (used)\n                populate(",
+        "            if (false)\n                populate(",
+        ["frames"],
+    ),
+    (
+        "a peer's memory is populated though it is not used",
+        "src/machine/mem/frames.c",
+        "            if (used)\n                populate(&f->frame[i].map, f->frame[i].populated, offset, used);",
+        "            populate(&f->frame[i].map, f->frame[i].populated, offset, used ? used : 1 << 20);",
+        ["frames"],
+    ),
+    (
+        "the granule in which a use ends is not populated",
+        "src/machine/mem/frames.c",
+        "(offset + len - 1) >> UM_GRANULE_SHIFT) + 1;",
+        "(offset + len - 1) >> UM_GRANULE_SHIFT);",
+        ["frames"],
+    ),
+    (
         "bodies in cells share the choice of those in the ring",
         "src/machine/mem/lane_long.c",
         "in_cell ? &lane->cell_stores : &lane->stores",

@@ -444,6 +444,27 @@ MUTATIONS = [
         ["choice"],
     ),
     (
+        "the first trial ends at its first slow bodies",
+        "src/proto/choice.c",
+        "    if (!usual || (is_first && c->tried < UM_CHOICE_TRIES))",
+        "    if (!usual)",
+        ["choice"],
+    ),
+    (
+        "the first trial is no longer than others",
+        "src/proto/choice.c",
+        "    return has_compared(c) ? UM_CHOICE_TRIES : UM_CHOICE_TRIES_FIRST;",
+        "    return UM_CHOICE_TRIES;",
+        ["choice"],
+    ),
+    (
+        "a first trial that is hopeless goes on to its end",
+        "src/proto/choice.c",
+        "    const bool is_first = !has_compared(c);\n    if (!usual ||",
+        "    const bool is_first = !has_compared(c);\n    if (!usual || is_first ||",
+        ["choice"],
+    ),
+    (
         "slow trials of cold rings put off the next ones",
         "src/proto/choice.c",
         "    if (c->trials < UM_CHOICE_FIRST)\n        return c->interval;\n",
