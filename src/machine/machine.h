@@ -346,12 +346,12 @@ struct um_machine {
     bool (*is_shareable)(struct um_space *space, const void *memory, size_t len);
     /*
      * Returns where this process sees the byte at an address of the peer, in memory that the peer has said to be
-     * shareable. *len_p: in, how many bytes are wanted; out, how many of them are there in one piece. is_used: they are
-     * loaded or stored next, so their pages are worth mapping. Valid until the link is closed. Returns NULL if that
-     * memory cannot be mapped here. The first call for an address maps its surroundings. NULL: never mapped; then
-     * is_shareable is NULL, too.
+     * shareable. *len_p: in, how many bytes are wanted; out, how many of them are there in one piece. is_stored: they
+     * are stored to next, so it is worth while to make their pages present (a hint; that may take 100 us). Valid until
+     * the link is closed. Returns NULL if that memory cannot be mapped here. The first call for an address maps its
+     * surroundings. NULL: never mapped; then is_shareable is NULL, too.
      */
-    void *(*peer_memory)(struct um_link *link, uint64_t addr, bool is_used, size_t *len_p);
+    void *(*peer_memory)(struct um_link *link, uint64_t addr, bool is_stored, size_t *len_p);
     /*
      * True if this body should be announced, and transferred by the peer, rather than copied into a record: because
      * that is faster, or because the receiver asked for it (rx_announce). NULL: no body.

@@ -57,6 +57,16 @@ static void class_begin(struct um_proto_choice *choice, struct um_proto_choice_c
     }
 }
 
+/* Begins a trial. If some bodies of the first trial never told their cost, it goes on with as many others. */
+static void trial_begin(struct um_proto_choice_class *c)
+{
+    if (c->tried == 0 || has_compared(c)) {
+        c->tried = 0;
+        c->best = c->middle = UINT16_MAX;
+    }
+    c->trial = c->tried;
+}
+
 unsigned um_proto_choice_take(struct um_proto_choice *choice, uint64_t len)
 {
     struct um_proto_choice_class *c = &choice->of[um_proto_choice_class(len)];
@@ -66,10 +76,8 @@ unsigned um_proto_choice_take(struct um_proto_choice *choice, uint64_t len)
         c->left--;
         return c->way;
     }
-    if (c->trial == 0 || c->trial == tries_of(c)) {
-        c->trial = c->tried = 0;
-        c->best = c->middle = UINT16_MAX;
-    }
+    if (c->trial == 0 || c->trial == tries_of(c))
+        trial_begin(c);
     if (++c->trial == tries_of(c))
         c->left = c->interval;
     return 1u - c->way;

@@ -7,9 +7,9 @@
  * on whether both sides make progress, and on whose cache holds the body. Therefore the bodies themselves are measured:
  * the first bodies of a size class try both ways, then the better way is taken and each body updates its cost. From
  * time to time a trial sends a few bodies the other way. A trial has several bodies in a row, because caches have to
- * adapt; the second best of them counts. A trial but the first ends early when its bodies are clearly slower. The first
- * trials come soon after one another; later ones that change nothing become rarer. A class that is new begins with the
- * way that its neighbour has found better.
+ * adapt; the second best of them counts. A trial ends early when its bodies are clearly slower, the first one only
+ * after three. The first trials come soon after one another; later ones that change nothing become rarer. A class that
+ * is new begins with the way that its neighbour has found better.
  *
  * Owns: what an endpoint has learned. Must not know bodies, peers, records or the clock, nor what way 0 and way 1 are:
  * the owner of a choice names them. Threading: core.h.

@@ -69,8 +69,9 @@ static bool pieces_copy(const struct um_proto_sides *sides, struct um_iov_cursor
     for (uint32_t i = 0; i < count; i++) {
         for (uint64_t at = 0; at < piece[i].len;) {
             size_t len = (size_t)(piece[i].len - at);
-            void *there =
-                machine->peer_memory ? machine->peer_memory(sides->link, piece[i].addr + at, true, &len) : NULL;
+            void *there = machine->peer_memory
+                              ? machine->peer_memory(sides->link, piece[i].addr + at, sides->to_peer, &len)
+                              : NULL;
             if (!there)
                 return false;
             if (sides->to_peer)

@@ -69,6 +69,16 @@ static bool is_never_asked(const struct um_core_ep *ep)
     return ep->config.bodies == UM_BODIES_BOTH || ep->config.bodies == UM_BODIES_COPY;
 }
 
+/* Shall this body not be asked for, because its sender was late with others? Counts it. */
+static bool is_not_asked(struct um_proto_inbound *in)
+{
+    struct um_proto_asked *asked = &um_proto_peer_of(in->peer)->asked;
+    if (asked->left == 0)
+        return false;
+    asked->left--;
+    return true;
+}
+
 /*
  * Chooses between reading the body and asking for it. Returns whether to ask; notes that it is read otherwise. A
  * message that is too long for its receive is not asked for: only a part of it is wanted. A body that could be mapped
@@ -82,12 +92,8 @@ static bool choose_records(struct um_core_ep *ep, struct um_proto_inbound *in)
         !in->peer->link->machine->either_way)
         return false;
     in->way.chosen = UM_WAY_READ;
-    if (is_never_asked(ep))
+    if (is_never_asked(ep) || is_not_asked(in))
         return false;
-    if (asked->left) {
-        asked->left--;
-        return false;
-    }
     return ep->config.bodies == UM_BODIES_PUSH || in->way.is_mappable ||
            um_proto_choice_take(&um_proto_ep_of(ep)->ways->body, in->arrival.len) == UM_BODY_PUSHED;
 }
@@ -97,7 +103,7 @@ static bool choose_mapped(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
     const bool takes = ep->config.mapped == UM_MAPPED_ALWAYS || !b || is_never_asked(ep) ||
-                       um_proto_peer_of(in->peer)->asked.is_unreadable ||
+                       um_proto_peer_of(in->peer)->asked.is_unreadable || is_not_asked(in) ||
                        um_proto_choice_take(&b->map, in->arrival.len) == UM_MAP_MAPPED;
     in->way.is_mappable = !takes;
     in->shareable = takes; /* decided */
@@ -187,10 +193,11 @@ static uint64_t mapped_cost(uint64_t len, bool counts_more, uint64_t ns)
  * receiver does not see that. That share is added to what the receiver measured, for short bodies and for lone ones
  * below UM_LONG_BODY. The sender of a stream writes other bodies meanwhile.
  *
- * The factors are such that the better way is found both with bodies that are used and with bodies that nobody touches.
- * (Half a round trip of 256 KiB, us, used and untouched: read 57 and 12, of which the receiver sees 26 and 12; mapped
- * 23 and 3.5, seen 7.2 and 3.2; pushed 14 and 7.6. Mapped 128 KiB: 12.7 and 2.0, seen 4.1 and 1.5; pushed 6.2 and 3.9.
- * 512 KiB: 31 and 8, seen 10 and 6.5; pushed 26 and 16.)
+ * The factors are such that the better way is mostly found both with bodies that are used and with bodies that nobody
+ * touches. (Half a round trip, us, used and untouched. 256 KiB: read 57 and 12, of which the receiver sees 26 and 12;
+ * mapped 23 and 3.5, seen 7.2 and 3.2; pushed 14 and 7.6, seen 14 and 8.1. 128 KiB: mapped 12.7 and 2.0, seen 4.1 and
+ * 1.5; pushed 6.2 and 3.9, seen 8 and 4.1. 512 KiB: mapped 31 and 8, seen 10 and 6.5; pushed 26 and 16, seen 20 and 16,
+ * so that the choice is open where they are used.)
  */
 static uint64_t copy_cost(const struct um_proto_inbound *in, bool is_lone, uint64_t ns)
 {

@@ -2,11 +2,12 @@
  * The mapped frames of a peer's shareable memory, found by number; at most UM_FRAMES of them. None is unmapped before
  * the link closes: so the frames that a body needs stay until it has moved.
  *
- * Page faults would make the first bodies in new memory several times as slow as later ones, so that a trial of this
- * way says little. (Here a store takes 1.2 us in a page that is not mapped yet, a load .33 us, because Linux then maps
- * neighbours, too; MADV_POPULATE_READ .37 us, after which a store does not fault.) Therefore memory is populated before
- * its first use, by granules; a bit notes that. That is a hint: where it fails, or Linux takes the pages away again,
- * pages fault.
+ * The first stores into a frame would fault in each page (1.2 us here), so that the first bodies are several times as
+ * slow as later ones and say little about this way. Pages that are about to be stored to are therefore populated
+ * (.37 us); a bit of each page notes that. Loads need none of that: Linux maps neighbours with a page that is loaded
+ * from (.33 us). Only the body's own pages are populated: a page that the peer has never touched would be allocated,
+ * and the peer's heap could not share memory there any more. Populating is a hint. Where it fails, and where the peer
+ * has given pages back since, pages fault.
  *
  * Owns: struct um_mem_frames. Must not know how a frame is mapped: link.c. Threading: machine.h.
  */
@@ -15,61 +16,63 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22 /* Linux 5.14 */
 #endif
 
-enum {
-    UM_FRAMES = 256,
-    UM_GRANULE_SHIFT = 16,    /* log2 of the bytes of a granule */
-    UM_GRANULES_AT_ONCE = 16, /* the most that one call populates: it takes about 100 us */
-    UM_GRANULES = 1 << (UM_FRAME_SHIFT - UM_GRANULE_SHIFT),
-};
+enum { UM_FRAMES = 256 };
+
+/* bytes; the most that one call populates: it takes about 100 us */
+#define UM_POPULATED_AT_ONCE ((size_t)1 << 20)
 
 struct um_mem_frames {
     uint32_t count;
     struct {
         uint64_t number;
         struct um_mem_mapping map;
-        uint64_t populated[UM_GRANULES / 64]; /* bits of the granules */
+        uint64_t *populated; /* a bit for each page; NULL: there was no memory for them, so nothing is populated */
     } frame[UM_FRAMES];
 };
 
-static bool is_populated(const uint64_t *bits, uint32_t granule)
-{
-    return bits[granule / 64] >> granule % 64 & 1;
-}
-
-static void populate(const struct um_mem_mapping *map, uint64_t *bits, size_t offset, size_t len)
-{
-    uint32_t granule = (uint32_t)(offset >> UM_GRANULE_SHIFT);
-    uint32_t end = (uint32_t)((offset + len - 1) >> UM_GRANULE_SHIFT) + 1;
-    end = end - granule > UM_GRANULES_AT_ONCE ? granule + UM_GRANULES_AT_ONCE : end;
-    while (granule < end && is_populated(bits, granule))
-        granule++;
-    if (granule == end)
-        return;
-    (void)madvise((unsigned char *)map->base + ((size_t)granule << UM_GRANULE_SHIFT),
-                  (size_t)(end - granule) << UM_GRANULE_SHIFT, MADV_POPULATE_READ);
-    for (; granule < end; granule++)
-        bits[granule / 64] |= UINT64_C(1) << granule % 64;
-}
-
-unsigned char *um_mem_frames_find(struct um_mem_frames *f, uint64_t number, size_t offset, size_t used)
+unsigned char *um_mem_frames_find(const struct um_mem_frames *f, uint64_t number)
 {
     for (uint32_t i = 0; f && i < f->count; i++) {
-        if (f->frame[i].number == number) {
-            if (used)
-                populate(&f->frame[i].map, f->frame[i].populated, offset, used);
+        if (f->frame[i].number == number)
             return f->frame[i].map.base;
-        }
     }
     return NULL;
 }
 
+static bool is_populated(const uint64_t *bits, size_t page)
+{
+    return bits[page / 64] >> page % 64 & 1;
+}
+
+void um_mem_frames_populate(struct um_mem_frames *f, uint64_t number, size_t offset, size_t len)
+{
+    const size_t size = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t most = len < UM_POPULATED_AT_ONCE ? len : UM_POPULATED_AT_ONCE;
+    uint32_t i = 0;
+    while (f->frame[i].number != number)
+        i++;
+    uint64_t *bits = f->frame[i].populated;
+    size_t page = offset / size;
+    const size_t end = (offset + most + size - 1) / size;
+    while (bits && page < end && is_populated(bits, page))
+        page++;
+    if (!bits || page == end)
+        return;
+    if (madvise((unsigned char *)f->frame[i].map.base + page * size, (end - page) * size, MADV_POPULATE_READ) != 0)
+        return;
+    for (; page < end; page++)
+        bits[page / 64] |= UINT64_C(1) << page % 64;
+}
+
 int um_mem_frames_add(struct um_mem_frames **frames_p, uint64_t number, const struct um_mem_mapping *map)
 {
+    const size_t pages = ((size_t)1 << UM_FRAME_SHIFT) / (size_t)sysconf(_SC_PAGESIZE);
     if (!*frames_p && !(*frames_p = calloc(1, sizeof(**frames_p))))
         return -ENOMEM;
     struct um_mem_frames *f = *frames_p;
@@ -77,13 +80,16 @@ int um_mem_frames_add(struct um_mem_frames **frames_p, uint64_t number, const st
         return -ENOSPC;
     f->frame[f->count].number = number;
     f->frame[f->count].map = *map;
+    f->frame[f->count].populated = calloc(pages / 64, sizeof(uint64_t));
     f->count++;
     return 0;
 }
 
 void um_mem_frames_close(struct um_mem_frames *f, const struct um_mem_mapper *mapper)
 {
-    for (uint32_t i = 0; f && i < f->count; i++)
+    for (uint32_t i = 0; f && i < f->count; i++) {
         mapper->detach(&f->frame[i].map);
+        free(f->frame[i].populated);
+    }
     free(f);
 }

@@ -249,33 +249,35 @@ int um_mem_transfer_start(struct um_link *base, const struct um_copy *copy, stru
 
 /* Shareable memory lies in the file that the peer's space names, each page at the offset of its address. That the peer
  * says so of an address proves nothing: a page that is not its memory reads as zero, and is nobody else's. */
-static bool frame_map(struct um_mem_link *link, uint64_t number)
+static unsigned char *frame_map(struct um_mem_link *link, uint64_t number)
 {
     const struct um_mem_mapper *mapper = link->port->mapper;
     const struct um_mem_space_shm *shm = link->space.base;
     struct um_mem_mapping map;
     if (mapper->memory_attach(link->port, &link->addr, um_load_relaxed_u32(&shm->memory), number << UM_FRAME_SHIFT,
                               (size_t)1 << UM_FRAME_SHIFT, &map) != 0)
-        return false;
+        return NULL;
+    unsigned char *base = map.base;
     /* if the peer has died, this may be the file of another process */
     if (um_mem_link_alive(&link->base) && um_mem_frames_add(&link->frames, number, &map) == 0)
-        return true;
+        return base;
     mapper->detach(&map);
-    return false;
+    return NULL;
 }
 
-void *um_mem_peer_memory(struct um_link *base, uint64_t addr, bool is_used, size_t *len_p)
+void *um_mem_peer_memory(struct um_link *base, uint64_t addr, bool is_stored, size_t *len_p)
 {
     struct um_mem_link *link = (struct um_mem_link *)base;
     const uint64_t number = addr >> UM_FRAME_SHIFT, offset = addr - (number << UM_FRAME_SHIFT);
+    unsigned char *frame = um_mem_frames_find(link->frames, number);
+    if (!frame && !link->frames_end && link->port->mapper->memory_attach) {
+        frame = um_mem_link_map_space(link) == 0 ? frame_map(link, number) : NULL;
+        link->frames_end = !frame;
+    }
     const uint64_t left = (UINT64_C(1) << UM_FRAME_SHIFT) - offset;
     if (*len_p > left)
         *len_p = (size_t)left;
-    const size_t used = is_used ? *len_p : 0;
-    unsigned char *frame = um_mem_frames_find(link->frames, number, offset, used);
-    if (!frame && !link->frames_end && link->port->mapper->memory_attach) {
-        link->frames_end = um_mem_link_map_space(link) != 0 || !frame_map(link, number);
-        frame = um_mem_frames_find(link->frames, number, offset, used);
-    }
+    if (frame && is_stored)
+        um_mem_frames_populate(link->frames, number, offset, *len_p);
     return frame ? frame + offset : NULL;
 }

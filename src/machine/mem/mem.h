@@ -305,10 +305,10 @@ void um_mem_port_close(struct um_port *base);
 
 enum { UM_FRAME_SHIFT = 28 /* log2 of the bytes of a frame */ };
 
-/* Mapped frames of a peer's shareable memory (frames.c). find: the begin of the frame; NULL if that frame is not
- * mapped. So many bytes from offset on are loaded or stored next; 0: none. add takes over the mapping; -ENOMEM,
- * -ENOSPC. */
-unsigned char *um_mem_frames_find(struct um_mem_frames *f, uint64_t number, size_t offset, size_t used);
+/* Mapped frames of a peer's shareable memory (frames.c). find: NULL if that frame is not mapped. populate: the frame is
+ * mapped, and these bytes of it, at least one, are stored to next. add takes over the mapping; -ENOMEM, -ENOSPC. */
+unsigned char *um_mem_frames_find(const struct um_mem_frames *f, uint64_t number);
+void um_mem_frames_populate(struct um_mem_frames *f, uint64_t number, size_t offset, size_t len);
 int um_mem_frames_add(struct um_mem_frames **frames_p, uint64_t number, const struct um_mem_mapping *map);
 void um_mem_frames_close(struct um_mem_frames *f, const struct um_mem_mapper *mapper);
 
@@ -321,7 +321,7 @@ bool um_mem_link_alive(struct um_link *base);
 int um_mem_transfer_start(struct um_link *base, const struct um_copy *copy, struct um_transfer **transfer_p);
 void um_mem_space_close(struct um_space *base);
 bool um_mem_is_shareable(struct um_space *base, const void *memory, size_t len);
-void *um_mem_peer_memory(struct um_link *base, uint64_t addr, bool is_used, size_t *len_p);
+void *um_mem_peer_memory(struct um_link *base, uint64_t addr, bool is_stored, size_t *len_p);
 int um_mem_export(struct um_space *base, const struct um_region_desc *what, struct um_exported **exported_p);
 void um_mem_unexport(struct um_space *space_base, struct um_exported *exported_base);
 enum um_level um_mem_exported_level(const struct um_exported *base);

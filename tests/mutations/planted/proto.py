@@ -465,6 +465,13 @@ MUTATIONS = [
         ["choice"],
     ),
     (
+        "a first trial begins anew where bodies never tell their cost",
+        "src/proto/choice.c",
+        "    if (c->tried == 0 || has_compared(c)) {",
+        "    if (true) {",
+        ["choice"],
+    ),
+    (
         "slow trials of cold rings put off the next ones",
         "src/proto/choice.c",
         "    if (c->trials < UM_CHOICE_FIRST)\n        return c->interval;\n",
