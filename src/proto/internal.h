@@ -37,7 +37,7 @@ static inline uint32_t um_proto_wire_op_flags(uint8_t wire_flags)
 struct um_proto_asked {
     uint64_t stalled_at; /* ns; when a body was taken back; 0: a part has come since, or none was taken back */
     uint32_t parts;      /* parts that came and bodies taken back: a change restarts the wait for other bodies */
-    uint16_t shy;        /* how many bodies are read without asking after one that did not come: 0, 1, 3, 7, ... */
+    uint16_t shy;        /* how many bodies are moved without asking after one that did not come: 0, 1, 3, 7, ... */
     uint16_t left;       /* how many of these bodies are still to come */
     bool drops;          /* a body of the peer was taken back at some time: parts of it may still come */
     bool is_unreadable;  /* the peer's memory cannot be read: its bodies are asked for and never taken back */

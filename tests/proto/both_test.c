@@ -84,6 +84,39 @@ static void a_sender_that_makes_no_call_is_not_waited_for(void **state)
     world_close(&w);
 }
 
+/* What is asked for in vain is read by a transfer. While the sender is not asked because of that, bodies are mapped. */
+static void bodies_of_a_sender_that_is_not_asked_are_mapped(void **state)
+{
+    (void)state;
+    enum { N = 60, SHORT = 200000 };
+    const enum um_core_bodies usual = variant.bodies;
+    struct world w;
+    if (!are_mapped())
+        return;
+    variant.bodies = UM_BODIES_LEARN;
+    variant.maps_by_choice = true;
+    open_lanes(&w);
+    fill(from, SHORT, 1);
+    for (int i = 0; i < N; i++) {
+        send_buf(&w, 0, 1, from, SHORT, (uint64_t)i, UM_OP_TAGGED, CTX(100 + i));
+        size_t before = w.node[1].count;
+        recv_buf(&w, 1, NULL, to, SHORT, (uint64_t)i, 0, UM_OP_TAGGED, CTX(i + 1));
+        alone_until(&w, 1, before + 1);
+        assert_int_equal(done_of(&w, 1, CTX(i + 1)).error, 0);
+        assert_true(is_filled(to, SHORT, 1));
+        memset(to, 0, SHORT);
+    }
+    const struct um_core_stats *s = um_core_ep_stats(w.node[1].ep);
+    assert_in_range(s->retaken, 1, N / 4);
+    assert_int_equal(s->copied, s->retaken);
+    assert_int_equal(s->mapped, N - s->retaken);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(done_of(&w, 0, CTX(100 + i)).error, 0);
+    world_close(&w);
+    variant.bodies = usual;
+    variant.maps_by_choice = false;
+}
+
 /*
  * A sender that takes no part in later bodies leaves its progress word as it is. Once all numbers of rounds have been
  * used, a later body would get the number that the word still has.
@@ -385,6 +418,7 @@ static void a_body_that_its_sender_has_given_up_is_lost(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_sender_that_makes_no_call_is_not_waited_for),
+    cmocka_unit_test(bodies_of_a_sender_that_is_not_asked_are_mapped),
     cmocka_unit_test(what_a_word_says_of_an_earlier_body_is_not_taken_for_a_later_one),
     cmocka_unit_test(a_receive_does_not_fail_while_the_sender_writes_into_its_buffer),
     cmocka_unit_test(both_sides_copy),

@@ -59,7 +59,7 @@ void node_open(struct node *n, size_t multi_min)
         .multi_min = multi_min,
         .unexpected_max = variant.unexpected_max,
         .bodies = variant.bodies,
-        .mapped = variant.sim_modes & UM_SIM_SHAREABLE ? UM_MAPPED_ALWAYS : UM_MAPPED_LEARN,
+        .mapped = variant.sim_modes & UM_SIM_SHAREABLE && !variant.maps_by_choice ? UM_MAPPED_ALWAYS : UM_MAPPED_LEARN,
     };
     if (variant.attach)
         snprintf(config.port.attach, sizeof(config.port.attach), "%s", variant.attach);

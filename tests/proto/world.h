@@ -32,6 +32,7 @@ struct variant {
     unsigned sim_modes;     /* enum um_sim_mode */
     bool private_copy;      /* false: only records move bytes, and the target executes RMA */
     enum um_core_bodies bodies;
+    bool maps_by_choice; /* false: what can be mapped always is */
     bool adopt;          /* false: windows are at level copy, at best */
     uint64_t memory_max; /* 0: the default; 1: no lane can grow */
     uint32_t lanes_max;

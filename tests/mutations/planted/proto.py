@@ -472,6 +472,13 @@ MUTATIONS = [
         ["choice"],
     ),
     (
+        "a body that could be mapped is read while its sender is not asked",
+        "src/proto/way.c",
+        " || is_not_asked(in) ||\n                       um_proto_choice_take(&b->map",
+        " ||\n                       um_proto_choice_take(&b->map",
+        ["proto both sim"],
+    ),
+    (
         "slow trials of cold rings put off the next ones",
         "src/proto/choice.c",
         "    if (c->trials < UM_CHOICE_FIRST)\n        return c->interval;\n",
