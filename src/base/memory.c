@@ -8,11 +8,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ  22
-#define MADV_POPULATE_WRITE 23
-#endif
-
 /* Does the same by the list of mappings, but says yes for pages behind the end of a mapped file. */
 static bool is_listed(uintptr_t addr, uintptr_t end, bool write)
 {

@@ -13,36 +13,42 @@
  */
 #include "machine/mem/mem.h"
 
+#include "base/memory.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22 /* Linux 5.14 */
-#endif
 
 enum { UM_FRAMES = 256 };
 
 /* bytes; the most that one call populates: it takes about 100 us */
 #define UM_POPULATED_AT_ONCE ((size_t)1 << 20)
 
-struct um_mem_frames {
-    uint32_t count;
-    struct {
-        uint64_t number;
-        struct um_mem_mapping map;
-        uint64_t *populated; /* a bit for each page; NULL: there was no memory for them, so nothing is populated */
-    } frame[UM_FRAMES];
+struct frame {
+    uint64_t number;
+    struct um_mem_mapping map;
+    uint64_t *populated; /* a bit for each page; NULL: there was no memory for them, so nothing is populated */
 };
 
-unsigned char *um_mem_frames_find(const struct um_mem_frames *f, uint64_t number)
+struct um_mem_frames {
+    uint32_t count;
+    struct frame frame[UM_FRAMES];
+};
+
+static const struct frame *frame_of(const struct um_mem_frames *f, uint64_t number)
 {
     for (uint32_t i = 0; f && i < f->count; i++) {
         if (f->frame[i].number == number)
-            return f->frame[i].map.base;
+            return &f->frame[i];
     }
     return NULL;
+}
+
+unsigned char *um_mem_frames_find(const struct um_mem_frames *f, uint64_t number)
+{
+    const struct frame *frame = frame_of(f, number);
+    return frame ? frame->map.base : NULL;
 }
 
 static bool is_populated(const uint64_t *bits, size_t page)
@@ -50,21 +56,19 @@ static bool is_populated(const uint64_t *bits, size_t page)
     return bits[page / 64] >> page % 64 & 1;
 }
 
-void um_mem_frames_populate(struct um_mem_frames *f, uint64_t number, size_t offset, size_t len)
+void um_mem_frames_populate(const struct um_mem_frames *f, uint64_t number, size_t offset, size_t len)
 {
     const size_t size = (size_t)sysconf(_SC_PAGESIZE);
     const size_t most = len < UM_POPULATED_AT_ONCE ? len : UM_POPULATED_AT_ONCE;
-    uint32_t i = 0;
-    while (f->frame[i].number != number)
-        i++;
-    uint64_t *bits = f->frame[i].populated;
+    const struct frame *frame = frame_of(f, number);
+    uint64_t *bits = frame->populated;
     size_t page = offset / size;
     const size_t end = (offset + most + size - 1) / size;
     while (bits && page < end && is_populated(bits, page))
         page++;
     if (!bits || page == end)
         return;
-    if (madvise((unsigned char *)f->frame[i].map.base + page * size, (end - page) * size, MADV_POPULATE_READ) != 0)
+    if (madvise((unsigned char *)frame->map.base + page * size, (end - page) * size, MADV_POPULATE_READ) != 0)
         return;
     for (; page < end; page++)
         bits[page / 64] |= UINT64_C(1) << page % 64;
@@ -78,10 +82,8 @@ int um_mem_frames_add(struct um_mem_frames **frames_p, uint64_t number, const st
     struct um_mem_frames *f = *frames_p;
     if (f->count == UM_FRAMES)
         return -ENOSPC;
-    f->frame[f->count].number = number;
-    f->frame[f->count].map = *map;
-    f->frame[f->count].populated = calloc(pages / 64, sizeof(uint64_t));
-    f->count++;
+    f->frame[f->count++] =
+        (struct frame){.number = number, .map = *map, .populated = calloc(pages / 64, sizeof(uint64_t))};
     return 0;
 }
 

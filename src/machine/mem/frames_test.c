@@ -1,6 +1,8 @@
 /* Frames of a peer's memory: exactly the pages that are stored to next are populated. */
 #include "machine/mem/mem.h"
 
+#include "base/memory.h"
+
 #include <fcntl.h>
 #include <limits.h>
 #include <setjmp.h>
@@ -12,10 +14,6 @@
 #include <unistd.h>
 
 #include <cmocka.h>
-
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22
-#endif
 
 enum { NUMBER = 7, MIB = 1 << 20 };
 

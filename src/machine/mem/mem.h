@@ -308,7 +308,7 @@ enum { UM_FRAME_SHIFT = 28 /* log2 of the bytes of a frame */ };
 /* Mapped frames of a peer's shareable memory (frames.c). find: NULL if that frame is not mapped. populate: the frame is
  * mapped, and these bytes of it, at least one, are stored to next. add takes over the mapping; -ENOMEM, -ENOSPC. */
 unsigned char *um_mem_frames_find(const struct um_mem_frames *f, uint64_t number);
-void um_mem_frames_populate(struct um_mem_frames *f, uint64_t number, size_t offset, size_t len);
+void um_mem_frames_populate(const struct um_mem_frames *f, uint64_t number, size_t offset, size_t len);
 int um_mem_frames_add(struct um_mem_frames **frames_p, uint64_t number, const struct um_mem_mapping *map);
 void um_mem_frames_close(struct um_mem_frames *f, const struct um_mem_mapper *mapper);
 

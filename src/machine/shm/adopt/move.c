@@ -12,6 +12,7 @@
  * hold anything, also this library's own data. Threading: internal.h; signals are blocked by the caller.
  * Sources: mremap(2), fallocate(2).
  */
+#include "base/memory.h"
 #include "machine/shm/adopt/internal.h"
 #include "machine/shm/adopt/sys.h"
 
@@ -22,9 +23,6 @@
 
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4
-#endif
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22
 #endif
 
 enum { COMPARE_ROUNDS = 16, COMPARE_WORDS = 512 };

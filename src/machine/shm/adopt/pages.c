@@ -5,6 +5,7 @@
  * what moved. Threading: internal.h.
  */
 #include "base/atomic.h"
+#include "base/memory.h"
 #include "machine/shm/adopt/internal.h"
 #include "machine/shm/adopt/sys.h"
 #include "machine/shm/heap.h"
@@ -13,10 +14,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
 
 static int refuse(int error, const char **why_p, const char *why)
 {

@@ -7,6 +7,7 @@
  * one.
  * Sources: userfaultfd(2), ioctl_userfaultfd(2), Documentation/admin-guide/mm/userfaultfd.rst. Threading: internal.h.
  */
+#include "base/memory.h"
 #include "machine/shm/adopt/internal.h"
 #include "machine/shm/adopt/sys.h"
 
@@ -23,9 +24,6 @@
 #endif
 #ifndef USERFAULTFD_IOC_NEW
 #define USERFAULTFD_IOC_NEW _IO(0xAA, 0x00)
-#endif
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
 #endif
 
 /* Linux 6.8; the headers may be older. */
