@@ -65,103 +65,6 @@ static void open_lane(struct world *w)
     inject_buf(w, 1, 0, &value, sizeof(value), 1u << 20, UM_OP_TAGGED);
 }
 
-static bool is_wide(struct world *w, int from, int to)
-{
-    return mem_lane(peer_of(w, from, to))->wide_map.base != NULL;
-}
-
-static void a_lane_that_streams_goes_on_in_a_wide_ring(void **state)
-{
-    (void)state;
-    struct world w;
-    open_lane(&w);
-    assert_false(is_wide(&w, 1, 0));
-    stream_bodies(&w, 1, 0);
-    assert_true(is_wide(&w, 1, 0));
-    stream_bodies(&w, 1, 0);
-    struct um_lane *lane = peer_of(&w, 1, 0)->lane;
-    assert_true(lane->machine->lane_has_room(lane, UM_ROOM_MAX / UM_BIG_BODY, UM_BIG_BODY));
-    assert_false(lane->machine->lane_has_room(lane, UM_ROOM_MAX / UM_BIG_BODY + 1, UM_BIG_BODY));
-    world_close(&w);
-}
-
-/* Sends short bodies from node 1 to node 0, `together` at a time, until the lane has a wide ring, or its byte ring was
- * filled 80 times. */
-static void short_bodies(struct world *w, int together)
-{
-    enum { LEN = UM_NONTEMPORAL_MIN - 1, ROUNDS = 80 };
-    static unsigned char body[LEN], to[LEN];
-    for (int sent = 0; sent < ROUNDS * (UM_BIG_BYTES / UM_NONTEMPORAL_MIN) && !is_wide(w, 1, 0); sent += together) {
-        um_core_ep_progress(w->node[1].ep);
-        for (int i = 0; i < together; i++)
-            inject_buf(w, 1, 0, body, LEN, 1, UM_OP_TAGGED);
-        for (int i = 0; i < together; i++) {
-            recv_buf(w, 0, NULL, to, LEN, 1, 0, UM_OP_TAGGED, CTX(1));
-            assert_int_equal(done_of(w, 0, CTX(1)).error, 0);
-        }
-    }
-}
-
-static void short_bodies_that_come_alone_do_not_widen_a_lane(void **state)
-{
-    (void)state;
-    struct world w;
-    open_lane(&w);
-    short_bodies(&w, 1);
-    assert_true(mem_lane(peer_of(&w, 1, 0))->grown);
-    assert_false(is_wide(&w, 1, 0));
-    short_bodies(&w, 4);
-    assert_true(is_wide(&w, 1, 0));
-    world_close(&w);
-}
-
-/* Who waits for each acknowledgement always knows the newest credit. */
-static void a_lane_of_acknowledged_messages_goes_on_in_a_wide_ring(void **state)
-{
-    (void)state;
-    struct world w;
-    static unsigned char body[UM_BIG_BODY], to[UM_BIG_BODY];
-    open_lane(&w);
-    for (int i = 0; i < 400; i++) {
-        recv_buf(&w, 0, NULL, to, sizeof(to), 1, 0, UM_OP_TAGGED, CTX(1));
-        send_buf(&w, 1, 0, body, sizeof(body), 1, UM_OP_TAGGED | UM_OP_DELIVERY, CTX(2));
-        assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
-        assert_int_equal(done_of(&w, 1, CTX(2)).error, 0);
-    }
-    assert_true(is_wide(&w, 1, 0));
-    world_close(&w);
-}
-
-static void no_more_lanes_have_wide_rings_than_the_memory_allows(void **state)
-{
-    (void)state;
-    struct world w;
-    variant.memory_max = 2 * UM_WIDE_BYTES * 2;
-    world_open(&w, 4);
-    for (int i = 1; i < 4; i++)
-        stream_bodies(&w, i, 0);
-    assert_int_equal(is_wide(&w, 1, 0) + is_wide(&w, 2, 0) + is_wide(&w, 3, 0), 2);
-    world_close(&w);
-    variant.memory_max = 0;
-}
-
-static void a_lane_that_ends_gives_its_wide_ring_back(void **state)
-{
-    (void)state;
-    struct world w;
-    variant.memory_max = 2 * UM_WIDE_BYTES;
-    world_open(&w, 2);
-    for (int generation = 0; generation < 3; generation++) {
-        stream_bodies(&w, 1, 0);
-        assert_true(is_wide(&w, 1, 0));
-        node_close(&w.node[1]);
-        world_settle(&w);
-        node_open(&w.node[1], 64);
-    }
-    world_close(&w);
-    variant.memory_max = 0;
-}
-
 enum { LONG = 4096, LONGEST = 16384, LONGS = UM_BIG_BYTES / LONG, MARK = 0xff };
 
 /* Sends a long message from 1 to 0, and marks the place of the next one, which it returns. */
@@ -461,58 +364,6 @@ static void an_idle_lane_tells_each_time_what_it_has_consumed(void **state)
     world_close(&w);
 }
 
-/* The sender took the ring, and ended before it could commit WIDEN. */
-static void a_wide_ring_that_was_never_told_of_is_given_back(void **state)
-{
-    (void)state;
-    struct world w;
-    uint32_t ring;
-    variant.memory_max = 2 * UM_WIDE_BYTES;
-    open_lane(&w);
-    assert_int_equal(um_mem_lane_take_wide(mem_lane(peer_of(&w, 1, 0)), &ring), 0);
-    node_close(&w.node[1]);
-    world_settle(&w);
-    node_open(&w.node[1], 64);
-    stream_bodies(&w, 1, 0);
-    assert_true(is_wide(&w, 1, 0));
-    world_close(&w);
-    variant.memory_max = 0;
-}
-
-static int refuse_attach(struct um_mem_port *port, const struct um_addr *addr, size_t offset, size_t len,
-                         struct um_mem_mapping *map_p)
-{
-    (void)port, (void)addr, (void)offset, (void)len, (void)map_p;
-    return -ENOMEM;
-}
-
-/* The lane stays in its big ring, and another lane may take the wide one. */
-static void a_lane_whose_wide_ring_cannot_be_mapped_goes_on_without(void **state)
-{
-    (void)state;
-    struct world w;
-    struct um_mem_mapper refusing;
-    uint32_t value = 3;
-    variant.memory_max = 2 * UM_WIDE_BYTES;
-    world_open(&w, 3);
-    struct um_core_peer *peer = peer_of(&w, 1, 0);
-    inject_buf(&w, 1, 0, &value, sizeof(value), 1u << 20, UM_OP_TAGGED);
-    struct um_mem_port *port = mem_lane(peer)->link->port;
-    const struct um_mem_mapper *mapper = port->mapper;
-    refusing = *mapper;
-    refusing.attach = refuse_attach;
-    port->mapper = &refusing;
-    stream_bodies(&w, 1, 0);
-    assert_true(mem_lane(peer)->widen_tried);
-    assert_false(is_wide(&w, 1, 0));
-    port->mapper = mapper;
-    stream_bodies(&w, 2, 0);
-    assert_true(is_wide(&w, 2, 0));
-    stream_bodies(&w, 1, 0);
-    world_close(&w);
-    variant.memory_max = 0;
-}
-
 static void a_delivery_is_acknowledged_in_the_call_that_takes_it(void **state)
 {
     (void)state;
@@ -785,9 +636,6 @@ static void a_busy_receiver_stops_looking_at_idle_senders(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_lane_that_ends_gives_its_share_of_memory_back),
     cmocka_unit_test(no_more_lanes_grow_than_the_memory_allows),
-    cmocka_unit_test(a_lane_that_streams_goes_on_in_a_wide_ring),
-    cmocka_unit_test(short_bodies_that_come_alone_do_not_widen_a_lane),
-    cmocka_unit_test(a_lane_of_acknowledged_messages_goes_on_in_a_wide_ring),
     cmocka_unit_test(who_waits_fetches_the_lines_of_its_next_long_body),
     cmocka_unit_test(the_lines_of_a_longer_message_are_fetched_in_steps),
     cmocka_unit_test(what_was_fetched_4_gib_ago_is_forgotten),
@@ -796,10 +644,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_was_fetched_takes_ordinary_stores),
     cmocka_unit_test(a_body_of_less_than_4_kib_bypasses_the_caches_only_in_a_stream),
     cmocka_unit_test(a_stream_or_one_that_bypasses_the_caches_fetches_no_lines),
-    cmocka_unit_test(no_more_lanes_have_wide_rings_than_the_memory_allows),
-    cmocka_unit_test(a_lane_that_ends_gives_its_wide_ring_back),
-    cmocka_unit_test(a_wide_ring_that_was_never_told_of_is_given_back),
-    cmocka_unit_test(a_lane_whose_wide_ring_cannot_be_mapped_goes_on_without),
     cmocka_unit_test(bodies_take_whole_pairs_of_lines),
     cmocka_unit_test(an_idle_lane_tells_each_time_what_it_has_consumed),
     cmocka_unit_test(a_delivery_is_acknowledged_in_the_call_that_takes_it),

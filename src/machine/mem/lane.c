@@ -172,6 +172,7 @@ static void lane_widen(struct um_mem_lane *lane)
         return;
     lane_publish(lane, UM_OPCODE_WIDEN, 0, ring);
     um_mem_ring_widen(&lane->ring, lane->wide_map.base);
+    um_mem_lane_touch_begin(lane);
     um_mem_lane_cell_begin(lane);
 }
 
@@ -240,7 +241,8 @@ static inline void lane_long_claim(struct um_mem_lane *lane, uint32_t start, boo
 {
     struct um_mem_cell *cell = um_mem_cell_for(lane, begins || lane->has_promised);
     lane->has_promised = false;
-    if (cell || lane->lone_goes_on || !um_mem_stores_stay(&lane->stores, slot->body_len, lane->ring.byte_count)) {
+    if (cell || lane->lone_goes_on || lane->is_fresh ||
+        !um_mem_stores_stay(&lane->stores, slot->body_len, lane->ring.byte_count)) {
         um_mem_lane_long_claim(lane, cell, start, slot);
         return;
     }

@@ -68,6 +68,8 @@ void um_mem_lane_long_claim(struct um_mem_lane *lane, struct um_mem_cell *cell, 
     }
     if (cell && !slot->is_nontemporal)
         um_mem_cell_claim(lane, cell, slot);
+    else if (lane->is_fresh && um_mem_lane_touch(lane, start, slot->body_len))
+        lane->write_began = um_clock_ticks();
 }
 
 /* Ends the timing of a body that was written. Returns the flags of its record. */

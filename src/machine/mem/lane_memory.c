@@ -68,14 +68,6 @@ static int wide_map(struct um_mem_lane *lane, uint32_t ring, struct um_mem_mappi
     return -ECONNREFUSED;
 }
 
-/* Touches each page of the ring, in which there is nothing yet. Otherwise the first bodies to go there would, and would
- * seem to take long when ways to move a body are compared. */
-static void wide_touch(const struct um_mem_mapping *map)
-{
-    for (uint32_t at = 0; at < UM_WIDE_SPACE; at += UM_PAGE)
-        *((volatile unsigned char *)map->base + at) = 0;
-}
-
 int um_mem_lane_take_wide(struct um_mem_lane *lane, uint32_t *ring_p)
 {
     UM_UNCANCELLED;
@@ -89,9 +81,40 @@ int um_mem_lane_take_wide(struct um_mem_lane *lane, uint32_t *ring_p)
         wide_release(lane, ring);
         return ret;
     }
-    if (!lane->link->port->mapper->observe) /* else these stores might be published later */
-        wide_touch(&map);
     lane->wide_map = map;
     *ring_p = ring;
     return 0;
+}
+
+/* ---- the memory of a wide ring ---- */
+
+/* bytes that are touched at once */
+enum { TOUCH_STEP = 262144 };
+
+void um_mem_lane_touch_begin(struct um_mem_lane *lane)
+{
+    lane->is_fresh = !lane->link->port->mapper->observe; /* else what is stored here might be published later */
+    lane->touched_to = lane->bytes_head;
+    lane->fresh_to = lane->bytes_head + UM_WIDE_BYTES;
+}
+
+/* Returns whether count a comes after count b. */
+static bool is_after(uint32_t a, uint32_t b)
+{
+    return (int32_t)(a - b) > 0;
+}
+
+bool um_mem_lane_touch(struct um_mem_lane *lane, uint32_t start, uint32_t body_len)
+{
+    const uint32_t end = start + body_len;
+    if (!is_after(end, lane->touched_to))
+        return false;
+    const uint32_t from = is_after(start, lane->touched_to) ? start : lane->touched_to;
+    uint32_t to = from + TOUCH_STEP;
+    to = is_after(to, lane->fresh_to) ? lane->fresh_to : to;
+    for (uint32_t at = from; is_after(to, at); at = (at | (UM_PAGE - 1)) + 1)
+        *(volatile unsigned char *)(lane->ring.bytes + (at & (UM_WIDE_BYTES - 1))) = 0;
+    lane->touched_to = to;
+    lane->is_fresh = to != lane->fresh_to && !is_after(end, lane->fresh_to);
+    return true;
 }

@@ -120,6 +120,8 @@ struct um_mem_lane {
     unsigned char *area;
     struct um_mem_mapping area_map;
     struct um_mem_mapping wide_map; /* its wide ring, if it has one */
+    bool is_fresh;                  /* a part of that ring was never touched */
+    uint32_t touched_to, fresh_to;  /* as bytes_head: the ends of what was touched, and of the ring's first round */
     uint32_t
         refreshes;   /* looks for credit that was not enough, and that found new one for bodies, since the lane grew */
     uint32_t number; /* of the lane in the peer's port */
@@ -410,6 +412,15 @@ bool um_mem_lane_take_share(struct um_mem_lane *lane);
 /* Takes a wide ring for the lane and fills in wide_map. -ENOSPC: all are taken; -ECONNREFUSED: the peer is gone; the
  * errors of um_mem_mapper.attach. */
 int um_mem_lane_take_wide(struct um_mem_lane *lane, uint32_t *ring_p);
+/* Called once the lane's bodies go into its wide ring. */
+void um_mem_lane_touch_begin(struct um_mem_lane *lane);
+/*
+ * Called with is_fresh set, before a body is written into the ring there. Touches the pages that the body takes and
+ * those of some bodies to come, if nobody has; returns whether it did. If each body touched its own pages, all bodies
+ * of the first round would seem to take long when ways to move a body are compared. So few bodies pay for many; and
+ * where few bodies go into the ring, because they lie in cells, most of it takes no memory.
+ */
+bool um_mem_lane_touch(struct um_mem_lane *lane, uint32_t start, uint32_t body_len);
 struct um_mem_lane_shm *um_mem_lane_ctl(void *control, uint32_t number);
 /* The word that names the sender of a lane, in the coherent view of a port's memory. */
 uint64_t *um_mem_lane_sender(void *coherent, uint32_t number);

@@ -1,0 +1,288 @@
+/* Wide rings: which lanes get one, how much of its memory is touched, and when it is given back. */
+#include "world.h"
+
+#include "core/endpoint.h"
+#include "machine/mem/mem.h"
+
+#include <sys/mman.h>
+
+#define CTX(n) ((void *)(uintptr_t)(n))
+
+static struct um_mem_lane *mem_lane(const struct um_core_peer *peer)
+{
+    return (struct um_mem_lane *)peer->lane;
+}
+
+/* Opens two nodes and the lane from 1 to 0, with a message that nobody receives. */
+static void open_lane(struct world *w)
+{
+    uint32_t value = 3;
+    world_open(w, 2);
+    inject_buf(w, 1, 0, &value, sizeof(value), 1u << 20, UM_OP_TAGGED);
+}
+
+static bool is_wide(struct world *w, int from, int to)
+{
+    return mem_lane(peer_of(w, from, to))->wide_map.base != NULL;
+}
+
+static void a_lane_that_streams_goes_on_in_a_wide_ring(void **state)
+{
+    (void)state;
+    struct world w;
+    open_lane(&w);
+    assert_false(is_wide(&w, 1, 0));
+    stream_bodies(&w, 1, 0);
+    assert_true(is_wide(&w, 1, 0));
+    stream_bodies(&w, 1, 0);
+    struct um_lane *lane = peer_of(&w, 1, 0)->lane;
+    assert_true(lane->machine->lane_has_room(lane, UM_ROOM_MAX / UM_BIG_BODY, UM_BIG_BODY));
+    assert_false(lane->machine->lane_has_room(lane, UM_ROOM_MAX / UM_BIG_BODY + 1, UM_BIG_BODY));
+    world_close(&w);
+}
+
+/* Sends short bodies from node 1 to node 0, `together` at a time, until the lane has a wide ring, or its byte ring was
+ * filled 80 times. */
+static void short_bodies(struct world *w, int together)
+{
+    enum { LEN = UM_NONTEMPORAL_MIN - 1, ROUNDS = 80 };
+    static unsigned char body[LEN], to[LEN];
+    for (int sent = 0; sent < ROUNDS * (UM_BIG_BYTES / UM_NONTEMPORAL_MIN) && !is_wide(w, 1, 0); sent += together) {
+        um_core_ep_progress(w->node[1].ep);
+        for (int i = 0; i < together; i++)
+            inject_buf(w, 1, 0, body, LEN, 1, UM_OP_TAGGED);
+        for (int i = 0; i < together; i++) {
+            recv_buf(w, 0, NULL, to, LEN, 1, 0, UM_OP_TAGGED, CTX(1));
+            assert_int_equal(done_of(w, 0, CTX(1)).error, 0);
+        }
+    }
+}
+
+static void short_bodies_that_come_alone_do_not_widen_a_lane(void **state)
+{
+    (void)state;
+    struct world w;
+    open_lane(&w);
+    short_bodies(&w, 1);
+    assert_true(mem_lane(peer_of(&w, 1, 0))->grown);
+    assert_false(is_wide(&w, 1, 0));
+    short_bodies(&w, 4);
+    assert_true(is_wide(&w, 1, 0));
+    world_close(&w);
+}
+
+/* Who waits for each acknowledgement always knows the newest credit. */
+static void a_lane_of_acknowledged_messages_goes_on_in_a_wide_ring(void **state)
+{
+    (void)state;
+    struct world w;
+    static unsigned char body[UM_BIG_BODY], to[UM_BIG_BODY];
+    open_lane(&w);
+    for (int i = 0; i < 400; i++) {
+        recv_buf(&w, 0, NULL, to, sizeof(to), 1, 0, UM_OP_TAGGED, CTX(1));
+        send_buf(&w, 1, 0, body, sizeof(body), 1, UM_OP_TAGGED | UM_OP_DELIVERY, CTX(2));
+        assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
+        assert_int_equal(done_of(&w, 1, CTX(2)).error, 0);
+    }
+    assert_true(is_wide(&w, 1, 0));
+    world_close(&w);
+}
+
+static void no_more_lanes_have_wide_rings_than_the_memory_allows(void **state)
+{
+    (void)state;
+    struct world w;
+    variant.memory_max = 2 * UM_WIDE_BYTES * 2;
+    world_open(&w, 4);
+    for (int i = 1; i < 4; i++)
+        stream_bodies(&w, i, 0);
+    assert_int_equal(is_wide(&w, 1, 0) + is_wide(&w, 2, 0) + is_wide(&w, 3, 0), 2);
+    world_close(&w);
+    variant.memory_max = 0;
+}
+
+static void a_lane_that_ends_gives_its_wide_ring_back(void **state)
+{
+    (void)state;
+    struct world w;
+    variant.memory_max = 2 * UM_WIDE_BYTES;
+    world_open(&w, 2);
+    for (int generation = 0; generation < 3; generation++) {
+        stream_bodies(&w, 1, 0);
+        assert_true(is_wide(&w, 1, 0));
+        node_close(&w.node[1]);
+        world_settle(&w);
+        node_open(&w.node[1], 64);
+    }
+    world_close(&w);
+    variant.memory_max = 0;
+}
+
+/* The sender took the ring, and ended before it could commit WIDEN. */
+static void a_wide_ring_that_was_never_told_of_is_given_back(void **state)
+{
+    (void)state;
+    struct world w;
+    uint32_t ring;
+    variant.memory_max = 2 * UM_WIDE_BYTES;
+    open_lane(&w);
+    assert_int_equal(um_mem_lane_take_wide(mem_lane(peer_of(&w, 1, 0)), &ring), 0);
+    node_close(&w.node[1]);
+    world_settle(&w);
+    node_open(&w.node[1], 64);
+    stream_bodies(&w, 1, 0);
+    assert_true(is_wide(&w, 1, 0));
+    world_close(&w);
+    variant.memory_max = 0;
+}
+
+static int refuse_attach(struct um_mem_port *port, const struct um_addr *addr, size_t offset, size_t len,
+                         struct um_mem_mapping *map_p)
+{
+    (void)port, (void)addr, (void)offset, (void)len, (void)map_p;
+    return -ENOMEM;
+}
+
+/* The lane stays in its big ring, and another lane may take the wide one. */
+static void a_lane_whose_wide_ring_cannot_be_mapped_goes_on_without(void **state)
+{
+    (void)state;
+    struct world w;
+    struct um_mem_mapper refusing;
+    uint32_t value = 3;
+    variant.memory_max = 2 * UM_WIDE_BYTES;
+    world_open(&w, 3);
+    struct um_core_peer *peer = peer_of(&w, 1, 0);
+    inject_buf(&w, 1, 0, &value, sizeof(value), 1u << 20, UM_OP_TAGGED);
+    struct um_mem_port *port = mem_lane(peer)->link->port;
+    const struct um_mem_mapper *mapper = port->mapper;
+    refusing = *mapper;
+    refusing.attach = refuse_attach;
+    port->mapper = &refusing;
+    stream_bodies(&w, 1, 0);
+    assert_true(mem_lane(peer)->widen_tried);
+    assert_false(is_wide(&w, 1, 0));
+    port->mapper = mapper;
+    stream_bodies(&w, 2, 0);
+    assert_true(is_wide(&w, 2, 0));
+    stream_bodies(&w, 1, 0);
+    world_close(&w);
+    variant.memory_max = 0;
+}
+
+/* ---- memory ---- */
+
+enum { LONG = 16384, STEP = 262144 };
+
+/* Sends a long body from 1 to 0. */
+static void send_long(struct world *w, uint32_t len, uint32_t tag)
+{
+    static unsigned char body[LONG];
+    fill(body, len, tag);
+    inject_buf(w, 1, 0, body, len, tag, UM_OP_TAGGED);
+}
+
+static void take_long(struct world *w, uint32_t len, uint32_t tag)
+{
+    static unsigned char got[LONG];
+    memset(got, 0, len);
+    recv_buf(w, 0, NULL, got, len, tag, 0, UM_OP_TAGGED, CTX(1));
+    assert_int_equal(done_of(w, 0, CTX(1)).error, 0);
+    assert_true(is_filled(got, len, tag));
+}
+
+/* Returns the lane from 1 to 0, which has just got a wide ring: the last message went into its cell. */
+static struct um_mem_lane *open_widened(struct world *w)
+{
+    open_lane(w);
+    for (uint32_t tag = 1; !is_wide(w, 1, 0); tag++) {
+        send_long(w, LONG, tag);
+        take_long(w, LONG, tag);
+    }
+    return mem_lane(peer_of(w, 1, 0));
+}
+
+/* Returns how many pages of the ring have memory. */
+static uint32_t pages_of(const struct um_mem_lane *lane)
+{
+    unsigned char present[UM_WIDE_BYTES / UM_PAGE];
+    uint32_t pages = 0;
+    assert_int_equal(mincore(lane->ring.bytes, UM_WIDE_BYTES, present), 0);
+    for (size_t i = 0; i < sizeof(present); i++)
+        pages += present[i] & 1;
+    return pages;
+}
+
+static void a_wide_ring_gets_its_memory_in_steps(void **state)
+{
+    enum { UNDER_WAY = 4 };
+    (void)state;
+    struct world w;
+    const struct um_mem_lane *lane = open_widened(&w);
+    const uint32_t begin = lane->bytes_head;
+    for (uint32_t n = 0; lane->bytes_head - begin < 2 * UM_WIDE_BYTES; n++) {
+        const uint32_t bytes = lane->bytes_head - begin < UM_WIDE_BYTES ? lane->bytes_head - begin : UM_WIDE_BYTES;
+        const uint32_t steps = (bytes + STEP - 1) / STEP;
+        assert_int_equal(pages_of(lane), steps * (STEP / UM_PAGE));
+        assert_int_equal(lane->is_fresh, steps < UM_WIDE_BYTES / STEP);
+        send_long(&w, LONG, n);
+        if (n >= UNDER_WAY)
+            take_long(&w, LONG, n - UNDER_WAY);
+    }
+    world_close(&w);
+}
+
+static void where_messages_lie_in_cells_the_ring_gets_no_memory(void **state)
+{
+    (void)state;
+    struct world w;
+    static unsigned char body[LONG], got[LONG];
+    const struct um_mem_lane *lane = open_widened(&w);
+    for (int i = 0; i < 100; i++) { /* later ones are sent to compare stores */
+        world_settle(&w);           /* each message is alone */
+        inject_buf(&w, i % 2, 1 - i % 2, body, LONG, 1, UM_OP_TAGGED);
+        recv_buf(&w, 1 - i % 2, NULL, got, LONG, 1, 0, UM_OP_TAGGED, CTX(1));
+        assert_int_equal(done_of(&w, 1 - i % 2, CTX(1)).error, 0);
+    }
+    assert_int_equal(pages_of(lane), 0);
+    world_close(&w);
+}
+
+/* Short bodies touch their own pages; a long one behind them, what lies from there on. */
+static void bodies_of_all_lengths_arrive_while_the_ring_gets_its_memory(void **state)
+{
+    static const uint32_t lens[] = {LONG, 300, 2048, 1000, 2047, 5000, 16000, 100};
+    enum { LENS = sizeof(lens) / sizeof(lens[0]), BURST = 350 /* nearly fill the ring */ };
+    (void)state;
+    for (uint32_t shorts = 0; shorts <= UM_WIDE_BYTES / 1024 * 3 / 2; shorts += 100) {
+        struct world w;
+        const struct um_mem_lane *lane = open_widened(&w);
+        for (uint32_t i = 0; i < shorts; i++) {
+            send_long(&w, 1024, i);
+            take_long(&w, 1024, i);
+        }
+        for (int burst = 0; burst < 3; burst++) {
+            for (uint32_t i = 0; i < BURST; i++)
+                send_long(&w, lens[i % LENS], i);
+            for (uint32_t i = 0; i < BURST; i++)
+                take_long(&w, lens[i % LENS], i);
+        }
+        assert_false(lane->is_fresh);
+        assert_int_equal(pages_of(lane), UM_WIDE_BYTES / UM_PAGE);
+        world_close(&w);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_lane_that_streams_goes_on_in_a_wide_ring),
+    cmocka_unit_test(short_bodies_that_come_alone_do_not_widen_a_lane),
+    cmocka_unit_test(a_lane_of_acknowledged_messages_goes_on_in_a_wide_ring),
+    cmocka_unit_test(no_more_lanes_have_wide_rings_than_the_memory_allows),
+    cmocka_unit_test(a_lane_that_ends_gives_its_wide_ring_back),
+    cmocka_unit_test(a_wide_ring_that_was_never_told_of_is_given_back),
+    cmocka_unit_test(a_lane_whose_wide_ring_cannot_be_mapped_goes_on_without),
+    cmocka_unit_test(a_wide_ring_gets_its_memory_in_steps),
+    cmocka_unit_test(where_messages_lie_in_cells_the_ring_gets_no_memory),
+    cmocka_unit_test(bodies_of_all_lengths_arrive_while_the_ring_gets_its_memory),
+};
+WORLD_MAIN("wide", tests)
