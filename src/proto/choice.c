@@ -83,6 +83,17 @@ unsigned um_proto_choice_take(struct um_proto_choice *choice, uint64_t len)
     return 1u - c->way;
 }
 
+unsigned um_proto_choice_next(const struct um_proto_choice *choice, uint64_t len)
+{
+    const struct um_proto_choice_class *c = &choice->of[um_proto_choice_class(len)];
+    return c->interval == 0 || c->left > 0 ? c->way : 1u - c->way;
+}
+
+void um_proto_choice_try(struct um_proto_choice *choice, uint64_t len)
+{
+    choice->of[um_proto_choice_class(len)].left = 0;
+}
+
 bool um_proto_choice_prefers(const struct um_proto_choice *choice, uint64_t len, unsigned way)
 {
     const struct um_proto_choice_class *c = &choice->of[um_proto_choice_class(len)];

@@ -51,6 +51,10 @@ struct um_proto_choice {
 unsigned um_proto_choice_class(uint64_t len);
 /* Returns the way of the next body, which has len bytes. */
 unsigned um_proto_choice_take(struct um_proto_choice *choice, uint64_t len);
+/* Returns what that would return, and counts nothing. */
+unsigned um_proto_choice_next(const struct um_proto_choice *choice, uint64_t len);
+/* The next body of len bytes is one of a trial. */
+void um_proto_choice_try(struct um_proto_choice *choice, uint64_t len);
 /* Was that way found better for such bodies? */
 bool um_proto_choice_prefers(const struct um_proto_choice *choice, uint64_t len, unsigned way);
 /* Learns from a body of len bytes that moved that way. Meanwhile `bytes` bytes moved that way in ns (several bodies may

@@ -15,19 +15,22 @@
  *   may send such bodies unasked   ←──────   answer PUSHED
  *
  * The receiver gives it for bodies that it would ask for in any case, because it found that faster than reading them
- * (choice.h), or than mapping them where they can be mapped: to announce them would cost a round trip. One message in
- * UM_UNASKED_SERIES is announced all the same, so that the receiver can learn otherwise and say so. So is a message
- * that is not alone: that loses no round trip, and the receiver may read the body.
+ * (choice.h), or than mapping them where they can be mapped: to announce them would cost a round trip. And it gives it
+ * for the bodies of a sender that computes (way.c). One message in UM_UNASKED_SERIES is announced all the same, the
+ * first time one in UM_UNASKED_FIRST, so that the receiver can learn otherwise and say so. So is a message that is not
+ * alone: that loses no round trip, and the receiver may read the body.
  *
  * Owns: struct um_proto_segmented. Threading: core.h.
  */
 #include "proto/receive.h"
 
+#include "base/clock.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { UM_UNASKED_SERIES = 256, PARTS = 4, PART_MIN = UM_SPLIT_MIN / 2, PAIR = 128 };
+enum { UM_UNASKED_SERIES = 256, UM_UNASKED_FIRST = 16, PARTS = 4, PART_MIN = UM_SPLIT_MIN / 2, PAIR = 128 };
 
 /* ---- the sender ---- */
 
@@ -154,7 +157,9 @@ int32_t um_proto_segments_answered(const struct um_core_op *op, int32_t status)
     if (!(op->flags & UM_OP_SEND) || !peer->lane || op->len <= peer->lane->body_max || op->len > UM_SEGMENTED_MAX)
         return own_status;
     struct um_proto_peer *own = um_proto_peer_of(peer);
-    const unsigned bit = 1u << class_of(peer, op->buffers.iov, op->buffers.count, op->len);
+    const unsigned class = class_of(peer, op->buffers.iov, op->buffers.count, op->len), bit = 1u << class;
+    if (!(own->unasked & bit))
+        own->unasked_sent[class] = (uint8_t)(UM_UNASKED_SERIES - UM_UNASKED_FIRST);
     own->unasked = (uint16_t)(status == UM_STATUS_PUSHED ? own->unasked | bit : own->unasked & ~bit);
     return own_status;
 }
@@ -213,7 +218,10 @@ int um_proto_segments_first_arrived(struct um_core_ep *ep, struct um_core_peer *
         u->segmented = s;
     }
     s->is_open = true;
+    const uint64_t placing_at = s->dest.recv && um_proto_way_times_unasked(ep, peer, header.total) ? um_clock_ns() : 0;
     segment_place(s, rec->body, rec->len);
+    if (placing_at)
+        um_proto_way_came_unasked(ep, peer, header.total, placing_at, rec->len);
     return 0;
 }
 

@@ -264,7 +264,7 @@ void um_proto_inbound_finish(struct um_core_ep *ep, struct um_proto_inbound *in,
         body_count(&ep->stats, in);
     if (in->way.chosen != UM_WAY_NONE && !error)
         um_proto_way_learn(ep, in);
-    const bool may_come = !error && in->arrival.len <= UM_SEGMENTED_MAX && um_proto_way_prefers_pushed(ep, in);
+    const bool may_come = !error && in->arrival.len <= UM_SEGMENTED_MAX && um_proto_way_lets_come(ep, in);
     inbound_stop(ep, in); /* before the buffer is the application's again */
     in->class->ended(ep, in, error);
     um_proto_inbound_end(ep, in, may_come ? UM_STATUS_PUSHED : -error, !returned);

@@ -39,6 +39,8 @@ struct um_proto_asked {
     uint32_t parts;      /* parts that came and bodies taken back: a change restarts the wait for other bodies */
     uint16_t shy;        /* how many bodies are moved without asking after one that did not come: 0, 1, 3, 7, ... */
     uint16_t left;       /* how many of these bodies are still to come */
+    uint64_t ended_at;   /* ns; when the last body of the peer that was measured was complete */
+    uint8_t pauses;      /* bodies in a row that came UM_PAUSE_NS after the one before, up to UM_PAUSES (way.c) */
     bool drops;          /* a body of the peer was taken back at some time: parts of it may still come */
     bool is_unreadable;  /* the peer's memory cannot be read: its bodies are asked for and never taken back */
 };
@@ -208,6 +210,7 @@ struct um_proto_way_taken {
     bool is_lone;        /* read: more time had passed since the last body (of any way) ended than its copy took */
     bool has_choice;     /* read: it is measured for the choice between this side alone and both */
     bool is_mappable;    /* it can be mapped, but goes another way */
+    bool may_come;       /* read: records are wanted, but its peer was late with others */
     uint64_t read_began; /* ns; when the copy under way began */
     uint64_t read_ns;    /* ns; read: what reading it took; asked for: read_ns of the endpoint at that time */
     uint64_t pushed;     /* bytes; `pushed` of the endpoint when it was asked for */
@@ -385,8 +388,13 @@ uint64_t um_proto_way_coming(const struct um_proto_inbound *in);
 void um_proto_way_came(struct um_core_ep *ep, struct um_proto_inbound *in, uint32_t len, uint64_t coming_at);
 /* Notes that the peer has read or mapped a body that this side announced. */
 void um_proto_way_peer_read(struct um_core_op *op);
-/* Would the next message like this one, which has come, be asked for as this one was? */
-bool um_proto_way_prefers_pushed(const struct um_core_ep *ep, const struct um_proto_inbound *in);
+/* May the next message like this one, which has come, come unasked? */
+bool um_proto_way_lets_come(const struct um_core_ep *ep, const struct um_proto_inbound *in);
+/* Is the placing of this message timed, which comes unasked? Counts it. */
+bool um_proto_way_times_unasked(const struct um_core_ep *ep, const struct um_core_peer *peer, uint64_t len);
+/* Called if it is, when `placed` bytes of it were placed: since `began` (ns). */
+void um_proto_way_came_unasked(const struct um_core_ep *ep, const struct um_core_peer *peer, uint64_t len,
+                               uint64_t began, uint64_t placed);
 /* Called when a body whose way was chosen has moved. */
 void um_proto_way_learn(struct um_core_ep *ep, const struct um_proto_inbound *in);
 

@@ -25,6 +25,11 @@
 /* A body that comes later than this after the end of the one before is not part of a stream. */
 #define UM_LONE_NS INT64_C(3000)
 
+/* A sender computes between its bodies if UM_PAUSES bodies in a row began later than this after the end of the one
+ * before. */
+#define UM_PAUSE_NS INT64_C(80000)
+enum { UM_PAUSES = 4 };
+
 /* The two ways of each choice. */
 enum { UM_BODY_READ, UM_BODY_PUSHED };
 enum { UM_MAP_MAPPED, UM_MAP_PUSHED };
@@ -79,6 +84,38 @@ static bool is_not_asked(struct um_proto_inbound *in)
     return true;
 }
 
+/* Counts the bodies of the peer that each came some time after the one before. */
+static void note_pause(const struct um_core_peer *peer, uint64_t began, uint64_t ended)
+{
+    struct um_proto_asked *asked = &um_proto_peer_of(peer)->asked;
+    const bool is_pause = (int64_t)(began - asked->ended_at) > UM_PAUSE_NS;
+    asked->pauses = !is_pause ? 0 : asked->pauses < UM_PAUSES ? asked->pauses + 1 : UM_PAUSES;
+    asked->ended_at = ended;
+}
+
+/* Does the peer compute between its bodies? Asking it for one is in vain. */
+static bool computes(const struct um_core_peer *peer)
+{
+    const struct um_proto_asked *asked = &um_proto_peer_of(peer)->asked;
+    return asked->shy > 0 && asked->pauses == UM_PAUSES;
+}
+
+/* Are records wanted, were it not for the sender, which was late? Few of its bodies are announced if so, and each of
+ * them is read to compare. */
+static bool wants_records_of_late(const struct um_core_ep *ep, const struct um_proto_inbound *in)
+{
+    struct um_proto_choice *body = &um_proto_ep_of(ep)->ways->body;
+    if (ep->config.bodies == UM_BODIES_PUSH)
+        return true;
+    const bool is_preferred = um_proto_choice_prefers(body, in->arrival.len, UM_BODY_PUSHED);
+    if (is_preferred)
+        um_proto_choice_try(body, in->arrival.len);
+    else if (um_proto_choice_next(body, in->arrival.len) == UM_BODY_PUSHED)
+        return true; /* a trial: it begins with the first body that comes unasked */
+    (void)um_proto_choice_take(body, in->arrival.len);
+    return is_preferred;
+}
+
 /*
  * Chooses between reading the body and asking for it. Returns whether to ask; notes that it is read otherwise. A
  * message that is too long for its receive is not asked for: only a part of it is wanted. A body that could be mapped
@@ -92,8 +129,12 @@ static bool choose_records(struct um_core_ep *ep, struct um_proto_inbound *in)
         !in->peer->link->machine->either_way)
         return false;
     in->way.chosen = UM_WAY_READ;
-    if (is_never_asked(ep) || is_not_asked(in))
+    if (is_never_asked(ep))
         return false;
+    if (computes(in->peer) || is_not_asked(in)) {
+        in->way.may_come = wants_records_of_late(ep, in);
+        return false;
+    }
     return ep->config.bodies == UM_BODIES_PUSH || in->way.is_mappable ||
            um_proto_choice_take(&um_proto_ep_of(ep)->ways->body, in->arrival.len) == UM_BODY_PUSHED;
 }
@@ -112,16 +153,43 @@ static bool choose_mapped(struct um_core_ep *ep, struct um_proto_inbound *in)
     return takes;
 }
 
-/* A body that was pushed as a trial says nothing about the next ones: the learned choice decides. */
-bool um_proto_way_prefers_pushed(const struct um_core_ep *ep, const struct um_proto_inbound *in)
+/*
+ * A body that was pushed as a trial says nothing about the next ones: the learned choice decides.
+ *
+ * A sender that computes between its bodies comes late when it is asked for one. It may send them at once all the same,
+ * before it computes. So records are tried in that way: the messages that come unasked then tell their cost
+ * (um_proto_way_came_unasked()). Other senders that are late, say because ranks share a processor, gain nothing by it.
+ */
+bool um_proto_way_lets_come(const struct um_core_ep *ep, const struct um_proto_inbound *in)
 {
     const struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
-    if (in->op != UM_WIRE_RTS || !in->pushed)
+    if (in->op != UM_WIRE_RTS)
+        return false;
+    if (in->way.may_come || (in->watch.is_taken_back && !in->way.is_mappable))
+        return computes(in->peer);
+    if (!in->pushed)
         return false;
     if (!b || ep->config.bodies == UM_BODIES_PUSH || um_proto_peer_of(in->peer)->asked.is_unreadable)
         return true;
     return in->way.is_mappable ? um_proto_choice_prefers(&b->map, in->arrival.len, UM_MAP_PUSHED)
                                : um_proto_choice_prefers(&b->body, in->arrival.len, UM_BODY_PUSHED);
+}
+
+bool um_proto_way_times_unasked(const struct um_core_ep *ep, const struct um_core_peer *peer, uint64_t len)
+{
+    struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
+    return b && um_proto_peer_of(peer)->asked.shy > 0 &&
+           (um_proto_choice_prefers(&b->body, len, UM_BODY_PUSHED) ||
+            um_proto_choice_take(&b->body, len) == UM_BODY_PUSHED);
+}
+
+/* The sender's half of the work takes as long as the receiver's, and has often been done before. */
+void um_proto_way_came_unasked(const struct um_core_ep *ep, const struct um_core_peer *peer, uint64_t len,
+                               uint64_t began, uint64_t placed)
+{
+    const uint64_t now = um_clock_ns();
+    um_proto_choice_tell(&um_proto_ep_of(ep)->ways->body, len, UM_BODY_PUSHED, 2 * (now - began), placed);
+    note_pause(peer, began, now);
 }
 
 /* Asks for the body, if that is the better way. Returns whether it was asked for. */
@@ -347,12 +415,11 @@ void um_proto_way_learn(struct um_core_ep *ep, const struct um_proto_inbound *in
             learn_mapped(b, in);
         return;
     }
-    if (in->watch.is_taken_back) {
+    if (in->watch.is_taken_back)
         ep->stats.retaken++;
-        return;
-    }
-    if (in->way.chosen == UM_WAY_PUSH)
+    else if (in->way.chosen == UM_WAY_PUSH)
         learn_pushed(b, in);
     else
         learn_read(b, in);
+    note_pause(in->peer, in->watch.asked_at ? in->watch.asked_at : in->way.read_began, b->ended_at);
 }

@@ -213,21 +213,48 @@ static uint32_t pages_of(const struct um_mem_lane *lane)
     return pages;
 }
 
-static void a_wide_ring_gets_its_memory_in_steps(void **state)
+static void the_first_long_body_in_a_wide_ring_touches_all_of_it(void **state)
 {
-    enum { UNDER_WAY = 4 };
     (void)state;
     struct world w;
     const struct um_mem_lane *lane = open_widened(&w);
     const uint32_t begin = lane->bytes_head;
+    for (uint32_t i = 0; i < 20; i++) {
+        send_long(&w, 1000, i);
+        take_long(&w, 1000, i);
+    }
+    assert_true(pages_of(lane) <= (lane->bytes_head - begin) / UM_PAGE + 2);
+    send_long(&w, LONG, 1);
+    assert_int_equal(pages_of(lane), UM_WIDE_BYTES / UM_PAGE);
+    assert_false(lane->is_fresh);
+    take_long(&w, LONG, 1);
+    world_close(&w);
+}
+
+/* Lone bodies that could lie in a cell, and are written into the ring with other stores. */
+static void bodies_that_compare_stores_touch_a_wide_ring_in_steps(void **state)
+{
+    (void)state;
+    struct world w;
+    struct um_mem_lane *lane = open_widened(&w);
+    send_long(&w, 1000, 1); /* the others begin within a page */
+    take_long(&w, 1000, 1);
+    const uint32_t begin = lane->bytes_head;
+    lane->cell.is_here = true;
+    lane->cell_stores = (struct um_mem_stores){.bytes_left = UINT64_MAX,
+                                               .ring_bytes = UM_CELL_BYTES,
+                                               .compared = UINT32_MAX,
+                                               .phase = UM_STORES_USE,
+                                               .in_use = UM_STORES_NONTEMPORAL};
     for (uint32_t n = 0; lane->bytes_head - begin < 2 * UM_WIDE_BYTES; n++) {
         const uint32_t bytes = lane->bytes_head - begin < UM_WIDE_BYTES ? lane->bytes_head - begin : UM_WIDE_BYTES;
         const uint32_t steps = (bytes + STEP - 1) / STEP;
-        assert_int_equal(pages_of(lane), steps * (STEP / UM_PAGE));
+        const uint32_t pages = steps * (STEP / UM_PAGE) + (steps < UM_WIDE_BYTES / STEP);
+        assert_int_equal(pages_of(lane), pages);
         assert_int_equal(lane->is_fresh, steps < UM_WIDE_BYTES / STEP);
+        world_settle(&w);
         send_long(&w, LONG, n);
-        if (n >= UNDER_WAY)
-            take_long(&w, LONG, n - UNDER_WAY);
+        take_long(&w, LONG, n);
     }
     world_close(&w);
 }
@@ -248,7 +275,7 @@ static void where_messages_lie_in_cells_the_ring_gets_no_memory(void **state)
     world_close(&w);
 }
 
-/* Short bodies touch their own pages; a long one behind them, what lies from there on. */
+/* Short bodies touch their own pages; the first long one behind them, what lies from there on. */
 static void bodies_of_all_lengths_arrive_while_the_ring_gets_its_memory(void **state)
 {
     static const uint32_t lens[] = {LONG, 300, 2048, 1000, 2047, 5000, 16000, 100};
@@ -281,7 +308,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_lane_that_ends_gives_its_wide_ring_back),
     cmocka_unit_test(a_wide_ring_that_was_never_told_of_is_given_back),
     cmocka_unit_test(a_lane_whose_wide_ring_cannot_be_mapped_goes_on_without),
-    cmocka_unit_test(a_wide_ring_gets_its_memory_in_steps),
+    cmocka_unit_test(the_first_long_body_in_a_wide_ring_touches_all_of_it),
+    cmocka_unit_test(bodies_that_compare_stores_touch_a_wide_ring_in_steps),
     cmocka_unit_test(where_messages_lie_in_cells_the_ring_gets_no_memory),
     cmocka_unit_test(bodies_of_all_lengths_arrive_while_the_ring_gets_its_memory),
 };

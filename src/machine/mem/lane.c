@@ -191,22 +191,30 @@ static bool lane_has_place(const struct um_mem_lane *lane, uint32_t body_len)
 }
 
 /*
- * Counts a look that found new credit for bodies where the known credit was not enough. True after 32 of them, when a
- * wide ring is due: the lane has filled its big byte ring some 8 to 32 times by then, and getting a wide ring's pages
- * costs little beside that. When a sender comes back to the lines of a ring of 128 KiB, they are up to three times as
- * slow to write as those of a longer ring (docs/design.md). That is not so with short bodies that come alone: those do
- * not count. While a lane waits for its receiver, nothing is counted.
+ * Counts a reason to go on in a wide ring. True after 32 of them, when it is due: the lane has filled its big byte ring
+ * some 8 to 32 times by then, and getting a wide ring's pages costs little beside that. When a sender comes back to the
+ * lines of a ring of 128 KiB, they are up to three times as slow to write as those of a longer ring (docs/design.md).
+ */
+static bool lane_count_reason(struct um_mem_lane *lane)
+{
+    enum { REASONS = 32 };
+    return ++lane->wide_reasons >= REASONS && lane_room(lane) > 1;
+}
+
+/*
+ * Called after a look for credit, because what was known for bodies was not enough: one that found some is a reason. It
+ * is not with short bodies that come alone, which are as fast in either ring. While a lane waits for its receiver,
+ * nothing is counted.
  */
 static bool lane_is_wide_due(struct um_mem_lane *lane, uint32_t bytes_before, uint32_t body_len)
 {
-    enum { REFRESHES = 32 };
     if (!lane->grown || lane->widen_tried || lane->bytes_consumed == bytes_before)
         return false;
     const bool is_ahead = lane->bytes_head - lane->bytes_consumed > UM_BIG_BYTES / 2; /* of its receiver */
     if (!lane->has_streamed && !is_ahead && body_len < UM_NONTEMPORAL_MIN)
         return false;
     lane->has_streamed = false;
-    return ++lane->refreshes >= REFRESHES && lane_room(lane) > 1;
+    return lane_count_reason(lane);
 }
 
 /* Reads the credit again because what is known is not enough; goes on in a wide ring when that is due. False: the peer
@@ -356,6 +364,10 @@ bool um_mem_lane_has_room(struct um_lane *base, uint32_t records, uint32_t body_
         return false;
     lane->has_promised = lane_takes(lane, records, body_len) ||
                          (lane_look_for_credit(lane, body_len) && lane_takes(lane, records, body_len));
+    /* a message that the big ring never takes is a reason, too */
+    const bool is_too_long = (uint64_t)(records + 1) * um_mem_body_space(body_len) > UM_BIG_BYTES;
+    if (!lane->has_promised && is_too_long && lane->grown && !lane->widen_tried && lane_count_reason(lane))
+        lane_widen(lane);
     return lane->has_promised;
 }
 

@@ -88,7 +88,7 @@ int um_mem_lane_take_wide(struct um_mem_lane *lane, uint32_t *ring_p)
 
 /* ---- the memory of a wide ring ---- */
 
-/* bytes that are touched at once */
+/* bytes that are touched at once for a lone body */
 enum { TOUCH_STEP = 262144 };
 
 void um_mem_lane_touch_begin(struct um_mem_lane *lane)
@@ -110,7 +110,7 @@ bool um_mem_lane_touch(struct um_mem_lane *lane, uint32_t start, uint32_t body_l
     if (!is_after(end, lane->touched_to))
         return false;
     const uint32_t from = is_after(start, lane->touched_to) ? start : lane->touched_to;
-    uint32_t to = from + TOUCH_STEP;
+    uint32_t to = lane->is_lone ? from + TOUCH_STEP : lane->fresh_to;
     to = is_after(to, lane->fresh_to) ? lane->fresh_to : to;
     for (uint32_t at = from; is_after(to, at); at = (at | (UM_PAGE - 1)) + 1)
         *(volatile unsigned char *)(lane->ring.bytes + (at & (UM_WIDE_BYTES - 1))) = 0;

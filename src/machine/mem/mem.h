@@ -106,8 +106,8 @@ struct um_mem_lane {
     uint32_t incarnation;
     uint32_t claim_bytes_end; /* bytes_head after the commit of the present claim */
     uint32_t polls;           /* the port's empty_polls at the last commit */
-    bool has_streamed; /* since the last look for credit that counted (refreshes), a record followed another one without
-                        * an empty poll in between */
+    bool has_streamed;   /* since the last look for credit that counted (wide_reasons), a record followed another one
+                          * without   an empty poll in between */
     uint32_t long_polls; /* the same at the last commit of a long body */
     bool long_goes_on;   /* um_slot.more was set then */
     struct um_mem_ring ring;
@@ -122,9 +122,8 @@ struct um_mem_lane {
     struct um_mem_mapping wide_map; /* its wide ring, if it has one */
     bool is_fresh;                  /* a part of that ring was never touched */
     uint32_t touched_to, fresh_to;  /* as bytes_head: the ends of what was touched, and of the ring's first round */
-    uint32_t
-        refreshes;   /* looks for credit that was not enough, and that found new one for bodies, since the lane grew */
-    uint32_t number; /* of the lane in the peer's port */
+    uint32_t wide_reasons;          /* counted since the lane grew: lane_count_reason() */
+    uint32_t number;                /* of the lane in the peer's port */
     uint32_t answers_seen, answers_told; /* answers taken; how many of them the peer was told of */
     bool was_held;                       /* a claim failed because the peer holds the lane */
     uint32_t consumed_reported;          /* what lane_consumed() said last */
@@ -415,10 +414,10 @@ int um_mem_lane_take_wide(struct um_mem_lane *lane, uint32_t *ring_p);
 /* Called once the lane's bodies go into its wide ring. */
 void um_mem_lane_touch_begin(struct um_mem_lane *lane);
 /*
- * Called with is_fresh set, before a body is written into the ring there. Touches the pages that the body takes and
- * those of some bodies to come, if nobody has; returns whether it did. If each body touched its own pages, all bodies
- * of the first round would seem to take long when ways to move a body are compared. So few bodies pay for many; and
- * where few bodies go into the ring, because they lie in cells, most of it takes no memory.
+ * Called with is_fresh set, before a long body is written into the ring. Touches what nobody has touched: all of it, or
+ * a step of it for a lone body that could lie in a cell, and is sent to compare stores; returns whether it did. If
+ * bodies touched their own pages, those of the first round would seem to take long when ways to move a body are
+ * compared. Where all messages lie in cells, the ring takes no memory.
  */
 bool um_mem_lane_touch(struct um_mem_lane *lane, uint32_t start, uint32_t body_len);
 struct um_mem_lane_shm *um_mem_lane_ctl(void *control, uint32_t number);

@@ -373,16 +373,16 @@ MUTATIONS = [
         ["proto wide sim"],
     ),
     (
-        "the memory of a wide ring is touched at once",
+        "a lone body touches all of a wide ring",
         "src/machine/mem/lane_memory.c",
-        "    uint32_t to = from + TOUCH_STEP;",
+        "    uint32_t to = lane->is_lone ? from + TOUCH_STEP : lane->fresh_to;",
         "    uint32_t to = lane->fresh_to;",
         ["proto wide sim"],
     ),
     (
         "each body touches its own pages of a wide ring",
         "src/machine/mem/lane_memory.c",
-        "    uint32_t to = from + TOUCH_STEP;",
+        "    uint32_t to = lane->is_lone ? from + TOUCH_STEP : lane->fresh_to;",
         "    uint32_t to = end;",
         ["proto wide sim"],
     ),
@@ -399,6 +399,13 @@ MUTATIONS = [
         "    else if (lane->is_fresh && um_mem_lane_touch(",
         "    if (lane->is_fresh && um_mem_lane_touch(",
         ["proto wide sim"],
+    ),
+    (
+        "a lane whose big ring is too short for its messages never gets a wide one",
+        "src/machine/mem/lane.c",
+        "    if (!lane->has_promised && is_too_long &&",
+        "    if (false && !lane->has_promised && is_too_long &&",
+        ["proto computing sim"],
     ),
     (
         "short bodies that come alone widen a lane",
