@@ -2,9 +2,9 @@
  * See cmd/info.h. Measures large messages between two processes of this machine: read by the receiver, copied by both
  * sides, pushed by the sender; and which of these an endpoint chooses.
  *
- * Runs two processes with an endpoint each, of the same version as this command. "Warm" messages go from one buffer
- * into one buffer again and again; "cold" ones go through FIELD bytes on both sides. Any failure ends both processes,
- * and the report says so.
+ * Runs two processes with an endpoint each, of the same version as this command, on two processors. "Warm" messages go
+ * from one buffer into one buffer again and again; "cold" ones go through FIELD bytes on both sides. Any failure ends
+ * both processes, and the report says so.
  */
 #include "child.h"
 #include "info.h"
@@ -22,7 +22,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { FIELD = 8 << 20, FLIGHT = 4, TIMEOUT_MS = 60000, SIZES = 3, WAYS = 4, SPIN = 1000 };
+enum { FIELD = 8 << 20, PART = 16 << 20, FLIGHT = 4, TIMEOUT_MS = 60000, SIZES = 3, WAYS = 4, SPIN = 1000 };
 
 static const char section[] = "Memory between processes";
 static const size_t sizes[SIZES] = {64 << 10, 256 << 10, 1 << 20};
@@ -87,10 +87,11 @@ static void side_close(struct side *s)
     um_core_regions_close(s->regions);
 }
 
-/* Returns the number of messages of that size in one part of a run. */
+/* Returns the number of messages of that size in one part of a run. The first part touches all the memory that a lane
+ * takes, and teaches an endpoint that chooses. */
 static unsigned messages(size_t len, enum way way)
 {
-    unsigned count = len > 128 << 10 ? (unsigned)((8 << 20) / (len + (256 << 10))) : 32;
+    const unsigned count = PART / (unsigned)len;
     return way == CHOSE ? 3 * count : count;
 }
 
@@ -124,33 +125,48 @@ static void sender_run(struct side *s, enum way way)
     }
 }
 
-/* Returns the way of most of `count` bodies, of which `pushed` were pushed and `joint` copied by both sides. */
-static enum way chosen(uint64_t pushed, uint64_t joint, unsigned count)
+/* Returns the way of most of `count` bodies, of which `copied` were read, `joint` of these by both sides. The others
+ * were pushed, or came unasked. */
+static enum way chosen(uint64_t copied, uint64_t joint, unsigned count)
 {
-    if (2 * pushed > count)
+    if (2 * copied < count)
         return PUSHED;
     return 2 * joint > count ? BOTH : READ;
 }
 
-/* The first half is a warm-up: the endpoint learns, and pages are touched for the first time. */
+/* The first part is a warm-up. */
 static void receiver_run(struct side *s, enum way way, struct figure *figure)
 {
     const struct um_core_stats *stats = um_core_ep_stats(s->ep);
     for (int i = 0; i < 2 * SIZES; i++) {
-        uint64_t begun = 0, pushed = 0, joint = 0;
+        uint64_t begun = 0, copied = 0, joint = 0;
         const unsigned count = messages(sizes[i / 2], way);
         meet(s);
         for (int part = 0; part < 2; part++) {
             begun = um_clock_ns();
-            pushed = stats->bounced;
+            copied = stats->copied;
             joint = stats->joint;
             stream(s, false, sizes[i / 2], i % 2 ? sizes[i / 2] : 0, count);
         }
         uint64_t us = (um_clock_ns() - begun) / 1000;
         figure[i].rate[way] = (unsigned)(count * sizes[i / 2] / (us ? us : 1));
         if (way == CHOSE)
-            figure[i].chosen = chosen(stats->bounced - pushed, stats->joint - joint, count);
+            figure[i].chosen = chosen(stats->copied - copied, stats->joint - joint, count);
     }
+}
+
+/* Takes a processor of its own, if there are two: rank 0 the first one that may be used, rank 1 the second one. */
+static void pin(int rank)
+{
+    cpu_set_t all, own;
+    if (sched_getaffinity(0, sizeof(all), &all) || CPU_COUNT(&all) < 2)
+        return;
+    int cpu = 0;
+    for (int seen = 0; !CPU_ISSET(cpu, &all) || seen++ < rank;)
+        cpu++;
+    CPU_ZERO(&own);
+    CPU_SET(cpu, &own);
+    sched_setaffinity(0, sizeof(own), &own); /* if it is refused, the figures vary */
 }
 
 static void measure(void *arg, int out)
@@ -167,6 +183,7 @@ static void measure(void *arg, int out)
     if (pid < 0)
         return;
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    pin(pid == 0);
     s.line = line[pid != 0];
     close(line[pid == 0]); /* otherwise this process would not notice the end of the other one */
     for (int way = 0; way < WAYS; way++) {
