@@ -155,17 +155,47 @@ static void receiver_run(struct side *s, enum way way, struct figure *figure)
     }
 }
 
-/* Takes a processor of its own, if there are two: rank 0 the first one that may be used, rank 1 the second one. */
-static void pin(int rank)
+/* Are the two processors hardware threads of one core? */
+static bool are_siblings(int cpu, int other)
+{
+    char path[128], text[256] = "";
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
+    FILE *f = other < 0 ? NULL : fopen(path, "re");
+    if (!f)
+        return false;
+    const bool is_read = fgets(text, sizeof text, f) != NULL;
+    fclose(f);
+    for (const char *at = text; is_read && *at;) { /* such as 0,64 or 0-1 */
+        char *end;
+        const long from = strtol(at, &end, 10), to = *end == '-' ? strtol(end + 1, &end, 10) : from;
+        if (from <= other && other <= to)
+            return true;
+        at = *end == ',' ? end + 1 : "";
+    }
+    return false;
+}
+
+/* Returns the first processor of the set from `cpu` on that is not on the core of the processor `other`; -1: none. */
+static int cpu_beside(const cpu_set_t *set, int cpu, int other)
+{
+    for (; cpu < CPU_SETSIZE; cpu++) {
+        if (CPU_ISSET(cpu, set) && !are_siblings(cpu, other))
+            return cpu;
+    }
+    return -1;
+}
+
+/* Takes a processor of its own, on another core than the other process, if there are two. */
+static void pin(bool is_first)
 {
     cpu_set_t all, own;
-    if (sched_getaffinity(0, sizeof(all), &all) || CPU_COUNT(&all) < 2)
+    if (sched_getaffinity(0, sizeof(all), &all))
         return;
-    int cpu = 0;
-    for (int seen = 0; !CPU_ISSET(cpu, &all) || seen++ < rank;)
-        cpu++;
+    const int first = cpu_beside(&all, 0, -1), second = first < 0 ? -1 : cpu_beside(&all, first + 1, first);
+    if (second < 0)
+        return;
     CPU_ZERO(&own);
-    CPU_SET(cpu, &own);
+    CPU_SET(is_first ? first : second, &own);
     sched_setaffinity(0, sizeof(own), &own); /* if it is refused, the figures vary */
 }
 
@@ -183,7 +213,7 @@ static void measure(void *arg, int out)
     if (pid < 0)
         return;
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-    pin(pid == 0);
+    pin(pid != 0);
     s.line = line[pid != 0];
     close(line[pid == 0]); /* otherwise this process would not notice the end of the other one */
     for (int way = 0; way < WAYS; way++) {

@@ -7,51 +7,49 @@
 
 enum { UM_BYTES_BLOCK = 128, UM_BYTES_HUGE = 1 << 20, UM_BYTES_LINE = 64 };
 
-typedef uint64_t um_bytes_vector __attribute__((vector_size(16), aligned(1), may_alias));
-typedef uint64_t um_bytes_long_vector __attribute__((vector_size(32), aligned(1), may_alias));
+typedef uint64_t um_bytes_vector __attribute__((vector_size(32), aligned(1), may_alias));
 
 /* Copies blocks of vectors; loads each block as a whole before it stores the block. */
-static void blocks_copy(char *restrict to, const char *restrict from, size_t len)
+static inline __attribute__((always_inline)) void blocks_copy(char *restrict to, const char *restrict from, size_t len)
 {
     for (; len >= UM_BYTES_BLOCK; len -= UM_BYTES_BLOCK, to += UM_BYTES_BLOCK, from += UM_BYTES_BLOCK) {
         const um_bytes_vector *in = (const void *)from;
-        const um_bytes_vector a = in[0], b = in[1], c = in[2], d = in[3], e = in[4], f = in[5], g = in[6], h = in[7];
+        const um_bytes_vector a = in[0], b = in[1], c = in[2], d = in[3];
         um_bytes_vector *out = (void *)to;
-        out[0] = a, out[1] = b, out[2] = c, out[3] = d, out[4] = e, out[5] = f, out[6] = g, out[7] = h;
-    }
-    memcpy(to, from, len);
-}
-
-#if defined(__x86_64__)
-/* The same with vectors twice as long: up to a third faster. */
-__attribute__((target("avx2"))) static void blocks_copy_long(char *restrict to, const char *restrict from, size_t len)
-{
-    for (; len >= UM_BYTES_BLOCK; len -= UM_BYTES_BLOCK, to += UM_BYTES_BLOCK, from += UM_BYTES_BLOCK) {
-        const um_bytes_long_vector *in = (const void *)from;
-        const um_bytes_long_vector a = in[0], b = in[1], c = in[2], d = in[3];
-        um_bytes_long_vector *out = (void *)to;
         out[0] = a, out[1] = b, out[2] = c, out[3] = d;
     }
     memcpy(to, from, len);
 }
 
-static bool has_long_vectors(void)
+/* With the vectors that every processor has: two for each of these. */
+static void blocks_copy_any(char *restrict to, const char *restrict from, size_t len)
 {
-    return __builtin_cpu_supports("avx2");
+    blocks_copy(to, from, len);
 }
-#else
-#define blocks_copy_long blocks_copy
 
-static bool has_long_vectors(void)
+#if defined(__x86_64__)
+/* Up to a third faster. */
+__attribute__((target("avx2"))) static void blocks_copy_avx2(char *restrict to, const char *restrict from, size_t len)
 {
-    return false;
+    blocks_copy(to, from, len);
 }
 #endif
+
+static void just_behind_copy(char *restrict to, const char *restrict from, size_t len)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2")) {
+        blocks_copy_avx2(to, from, len);
+        return;
+    }
+#endif
+    blocks_copy_any(to, from, len);
+}
 
 void um_bytes_copy_large(void *restrict to, const void *restrict from, size_t len)
 {
     if (__builtin_expect(um_bytes_are_just_behind((uintptr_t)to, (uintptr_t)from) && len < UM_BYTES_HUGE, 0))
-        (has_long_vectors() ? blocks_copy_long : blocks_copy)(to, from, len);
+        just_behind_copy(to, from, len);
     else
         memcpy(to, from, len);
 }
