@@ -1,7 +1,7 @@
 /*
  * Eager, in segments: a lone message of 16 to 512 KiB. Its receiver copies one segment while the next one is written.
- * The sender writes all of them at once. A message that follows another one without a call of progress in between does
- * not go so.
+ * The sender writes all of them at once. A message that follows another one without a call of progress in between goes
+ * so only if it is longer than a record and shorter than 64 KiB.
  *
  *   sender                                   receiver
  *   FIRST {tag, data, total}       ──────→   match → the posted buffer, or aside (unexpected)
@@ -17,8 +17,8 @@
  * The receiver gives it for bodies that it would ask for in any case, because it found that faster than reading them
  * (choice.h), or than mapping them where they can be mapped: to announce them would cost a round trip. And it gives it
  * for the bodies of a sender that computes (way.c). One message in UM_UNASKED_SERIES is announced all the same, the
- * first time one in UM_UNASKED_FIRST, so that the receiver can learn otherwise and say so. So is a message that is not
- * alone: that loses no round trip, and the receiver may read the body.
+ * first time one in UM_UNASKED_FIRST, so that the receiver can learn otherwise and say so. So is a message of 64 KiB or
+ * more that is not alone: that loses no round trip, and what the announcement costs is little beside the body.
  *
  * Owns: struct um_proto_segmented. Threading: core.h.
  */
@@ -30,7 +30,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { UM_UNASKED_SERIES = 256, UM_UNASKED_FIRST = 16, PARTS = 4, PART_MIN = UM_SPLIT_MIN / 2, PAIR = 128 };
+enum {
+    UM_UNASKED_SERIES = 256,
+    UM_UNASKED_FIRST = 16,
+    STREAM_MAX = 65535, /* bytes; longer messages that are not alone are announced */
+    PARTS = 4,
+    PART_MIN = UM_SPLIT_MIN / 2,
+    PAIR = 128,
+    UNEXPECTED_COPIES = 3, /* of a message without a receive */
+};
 
 /* ---- the sender ---- */
 
@@ -93,10 +101,13 @@ uint32_t um_proto_segments_fit(const struct um_core_ep *ep, const struct um_prot
         !lane->machine->lane_has_room)
         return 0;
     const unsigned class = class_of(msg->peer, msg->iov, msg->count, len);
-    if (!(own->unasked & 1u << class) || !um_proto_body_goes_first(ep, msg->peer) ||
-        ++own->unasked_sent[class] % UM_UNASKED_SERIES == 0)
+    if (!(own->unasked & 1u << class))
         return 0;
-    return segment_for(lane, len, um_proto_part_max(lane));
+    const bool is_alone = um_proto_body_goes_first(ep, msg->peer);
+    if (!is_alone && len > STREAM_MAX)
+        return 0;
+    const uint32_t most = um_proto_part_max(lane), segment = is_alone ? segment_of((uint32_t)len, most) : most;
+    return has_room(lane, (uint32_t)len, segment) && ++own->unasked_sent[class] % UM_UNASKED_SERIES ? segment : 0;
 }
 
 /* Commits the segments of a message. most: bytes of a segment. */
@@ -166,13 +177,17 @@ int32_t um_proto_segments_answered(const struct um_core_op *op, int32_t status)
 
 /* ---- the receiver ---- */
 
-static void segment_place(struct um_proto_segmented *s, const void *bytes, uint32_t len)
+static void segment_place(const struct um_core_ep *ep, struct um_proto_segmented *s, const void *bytes, uint32_t len)
 {
+    const uint64_t began = s->came.began ? um_clock_ns() : 0;
     if (s->dest.recv)
         um_proto_destination_place(&s->dest, s->moved, bytes, len);
     else if (s->waiting)
         um_bytes_copy((char *)s->waiting->body + s->moved, bytes, len);
     s->moved += len;
+    if (began)
+        s->came.ns += um_clock_ns() - began;
+    um_proto_way_unasked_part(ep, len);
 }
 
 /* Ends a message that has come as a whole, or has failed (error: positive errno). */
@@ -218,10 +233,10 @@ int um_proto_segments_first_arrived(struct um_core_ep *ep, struct um_core_peer *
         u->segmented = s;
     }
     s->is_open = true;
-    const uint64_t placing_at = s->dest.recv && um_proto_way_times_unasked(ep, peer, header.total) ? um_clock_ns() : 0;
-    segment_place(s, rec->body, rec->len);
-    if (placing_at)
-        um_proto_way_came_unasked(ep, peer, header.total, placing_at, rec->len);
+    if (um_proto_way_times_unasked(ep, peer, header.total))
+        s->came = (struct um_proto_came){
+            .began = um_clock_ns(), .len = header.total, .copies = s->dest.recv ? 2 : UNEXPECTED_COPIES};
+    segment_place(ep, s, rec->body, rec->len);
     return 0;
 }
 
@@ -231,9 +246,12 @@ int um_proto_segments_next_arrived(struct um_core_ep *ep, struct um_core_peer *p
     struct um_proto_segmented *s = um_proto_peer_of(peer)->segmented;
     if (!s || !s->is_open || !rec->body || header->offset != s->moved || rec->len > s->arrival.len - s->moved)
         return -EPROTO;
-    segment_place(s, rec->body, rec->len);
-    if (s->moved == s->arrival.len)
-        segmented_end(ep, s, 0);
+    segment_place(ep, s, rec->body, rec->len);
+    if (s->moved < s->arrival.len)
+        return 0;
+    if (s->came.began)
+        um_proto_way_came_unasked(ep, peer, &s->came);
+    segmented_end(ep, s, 0);
     return 0;
 }
 

@@ -210,7 +210,6 @@ struct um_proto_way_taken {
     bool is_lone;        /* read: more time had passed since the last body (of any way) ended than its copy took */
     bool has_choice;     /* read: it is measured for the choice between this side alone and both */
     bool is_mappable;    /* it can be mapped, but goes another way */
-    bool may_come;       /* read: records are wanted, but its peer was late with others */
     uint64_t read_began; /* ns; when the copy under way began */
     uint64_t read_ns;    /* ns; read: what reading it took; asked for: read_ns of the endpoint at that time */
     uint64_t pushed;     /* bytes; `pushed` of the endpoint when it was asked for */
@@ -388,15 +387,24 @@ uint64_t um_proto_way_coming(const struct um_proto_inbound *in);
 void um_proto_way_came(struct um_core_ep *ep, struct um_proto_inbound *in, uint32_t len, uint64_t coming_at);
 /* Notes that the peer has read or mapped a body that this side announced. */
 void um_proto_way_peer_read(struct um_core_op *op);
-/* May the next message like this one, which has come, come unasked? */
-bool um_proto_way_lets_come(const struct um_core_ep *ep, const struct um_proto_inbound *in);
-/* Is the placing of this message timed, which comes unasked? Counts it. */
-bool um_proto_way_times_unasked(const struct um_core_ep *ep, const struct um_core_peer *peer, uint64_t len);
-/* Called if it is, when `placed` bytes of it were placed: since `began` (ns). */
-void um_proto_way_came_unasked(const struct um_core_ep *ep, const struct um_core_peer *peer, uint64_t len,
-                               uint64_t began, uint64_t placed);
 /* Called when a body whose way was chosen has moved. */
 void um_proto_way_learn(struct um_core_ep *ep, const struct um_proto_inbound *in);
+/* Called after that. May the next message like this one come unasked? */
+bool um_proto_way_lets_come(const struct um_core_ep *ep, const struct um_proto_inbound *in);
+/* Called when a message begins that comes unasked. Is it timed? */
+bool um_proto_way_times_unasked(const struct um_core_ep *ep, const struct um_core_peer *peer, uint64_t len);
+/* Called after a part of such a message was placed. */
+void um_proto_way_unasked_part(const struct um_core_ep *ep, uint32_t len);
+
+/* A message that has come unasked, and was timed. */
+struct um_proto_came {
+    uint64_t began;  /* ns; when it began to come */
+    uint64_t ns;     /* what placing its parts took */
+    uint64_t len;    /* bytes */
+    unsigned copies; /* its sender's, and the receiver's: two if it was not posted */
+};
+void um_proto_way_came_unasked(const struct um_core_ep *ep, const struct um_core_peer *peer,
+                               const struct um_proto_came *came);
 
 /* ---- ask.c: a body is asked for ---- */
 

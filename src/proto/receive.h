@@ -120,6 +120,7 @@ struct um_proto_segmented {
     struct um_proto_destination dest;    /* recv is NULL while the message has no receive */
     struct um_proto_unexpected *waiting; /* takes the segments until then; if this is NULL, too, they are dropped */
     size_t moved;                        /* bytes */
+    struct um_proto_came came;           /* began is 0 if it is not timed */
 };
 
 /* ---- unexpected.c ---- */

@@ -6,7 +6,8 @@
  * (rndv_both.c). Or it comes in records, which its receiver asks for (ask.c).
  *
  * Each choice is between two of them (choice.h), and its first bodies go the way named first: mapped or in records;
- * read or in records; read by both sides or by the receiver alone.
+ * read or in records; read by both sides or by the receiver alone. A sender that computes between its bodies is late
+ * when it is asked for one. So for its bodies there is another choice: read, or sent unasked before it computes.
  * Owns: struct um_proto_ways. Threading: core.h.
  */
 #include "proto/internal.h"
@@ -28,25 +29,28 @@
 /* A sender computes between its bodies if UM_PAUSES bodies in a row began later than this after the end of the one
  * before. */
 #define UM_PAUSE_NS INT64_C(80000)
-enum { UM_PAUSES = 4 };
+enum { UM_PAUSES = 4, UM_TIMED_EVERY = 4 /* of the messages of such a sender that come unasked */ };
 
 /* The two ways of each choice. */
 enum { UM_BODY_READ, UM_BODY_PUSHED };
 enum { UM_MAP_MAPPED, UM_MAP_PUSHED };
 enum { UM_HELP_BOTH, UM_HELP_ALONE };
+enum { UM_UNASKED_READ, UM_UNASKED_SENT };
 
 struct um_proto_ways {
     struct um_proto_choice body;
-    struct um_proto_choice map;   /* for bodies that can be mapped */
-    struct um_proto_choice help;  /* for bodies that are read */
-    uint64_t mapped_at;           /* ns; when the last mapped body was complete */
-    uint64_t ended_at;            /* ns; when the last body, by any way, was complete */
-    uint64_t read_ns;             /* ns; what reading bodies has taken in all */
-    uint64_t read_at;             /* ns; when the last read ended; 0: parts came since */
-    uint32_t read_in;             /* the call of progress (ep->turns) in which that was */
-    uint64_t pushed;              /* bytes of bodies that were asked for and have come */
-    struct um_proto_rate reading; /* rate of bodies that this side reads or maps */
-    struct um_proto_rate placing; /* rate of copying parts of pushed bodies out of their records */
+    struct um_proto_choice map;     /* for bodies that can be mapped */
+    struct um_proto_choice help;    /* for bodies that are read */
+    struct um_proto_choice unasked; /* for bodies whose sender computes: read, or sent before it does */
+    uint32_t unasked_came;          /* of these, since they are sent */
+    uint64_t mapped_at;             /* ns; when the last mapped body was complete */
+    uint64_t ended_at;              /* ns; when the last body, by any way, was complete */
+    uint64_t read_ns;               /* ns; what reading bodies has taken in all */
+    uint64_t read_at;               /* ns; when the last read ended; 0: parts came since */
+    uint32_t read_in;               /* the call of progress (ep->turns) in which that was */
+    uint64_t pushed;                /* bytes of bodies that have come in records, asked for or not */
+    struct um_proto_rate reading;   /* rate of bodies that this side reads or maps */
+    struct um_proto_rate placing;   /* rate of copying parts of pushed bodies out of their records */
     struct {
         uint64_t at, read_ns, pushed;
     } came; /* when the last pushed body was complete (ns), and read_ns and pushed at that time */
@@ -84,38 +88,6 @@ static bool is_not_asked(struct um_proto_inbound *in)
     return true;
 }
 
-/* Counts the bodies of the peer that each came some time after the one before. */
-static void note_pause(const struct um_core_peer *peer, uint64_t began, uint64_t ended)
-{
-    struct um_proto_asked *asked = &um_proto_peer_of(peer)->asked;
-    const bool is_pause = (int64_t)(began - asked->ended_at) > UM_PAUSE_NS;
-    asked->pauses = !is_pause ? 0 : asked->pauses < UM_PAUSES ? asked->pauses + 1 : UM_PAUSES;
-    asked->ended_at = ended;
-}
-
-/* Does the peer compute between its bodies? Asking it for one is in vain. */
-static bool computes(const struct um_core_peer *peer)
-{
-    const struct um_proto_asked *asked = &um_proto_peer_of(peer)->asked;
-    return asked->shy > 0 && asked->pauses == UM_PAUSES;
-}
-
-/* Are records wanted, were it not for the sender, which was late? Few of its bodies are announced if so, and each of
- * them is read to compare. */
-static bool wants_records_of_late(const struct um_core_ep *ep, const struct um_proto_inbound *in)
-{
-    struct um_proto_choice *body = &um_proto_ep_of(ep)->ways->body;
-    if (ep->config.bodies == UM_BODIES_PUSH)
-        return true;
-    const bool is_preferred = um_proto_choice_prefers(body, in->arrival.len, UM_BODY_PUSHED);
-    if (is_preferred)
-        um_proto_choice_try(body, in->arrival.len);
-    else if (um_proto_choice_next(body, in->arrival.len) == UM_BODY_PUSHED)
-        return true; /* a trial: it begins with the first body that comes unasked */
-    (void)um_proto_choice_take(body, in->arrival.len);
-    return is_preferred;
-}
-
 /*
  * Chooses between reading the body and asking for it. Returns whether to ask; notes that it is read otherwise. A
  * message that is too long for its receive is not asked for: only a part of it is wanted. A body that could be mapped
@@ -129,12 +101,8 @@ static bool choose_records(struct um_core_ep *ep, struct um_proto_inbound *in)
         !in->peer->link->machine->either_way)
         return false;
     in->way.chosen = UM_WAY_READ;
-    if (is_never_asked(ep))
+    if (is_never_asked(ep) || is_not_asked(in))
         return false;
-    if (computes(in->peer) || is_not_asked(in)) {
-        in->way.may_come = wants_records_of_late(ep, in);
-        return false;
-    }
     return ep->config.bodies == UM_BODIES_PUSH || in->way.is_mappable ||
            um_proto_choice_take(&um_proto_ep_of(ep)->ways->body, in->arrival.len) == UM_BODY_PUSHED;
 }
@@ -151,45 +119,6 @@ static bool choose_mapped(struct um_core_ep *ep, struct um_proto_inbound *in)
     if (takes)
         in->way.chosen = UM_WAY_MAPPED;
     return takes;
-}
-
-/*
- * A body that was pushed as a trial says nothing about the next ones: the learned choice decides.
- *
- * A sender that computes between its bodies comes late when it is asked for one. It may send them at once all the same,
- * before it computes. So records are tried in that way: the messages that come unasked then tell their cost
- * (um_proto_way_came_unasked()). Other senders that are late, say because ranks share a processor, gain nothing by it.
- */
-bool um_proto_way_lets_come(const struct um_core_ep *ep, const struct um_proto_inbound *in)
-{
-    const struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
-    if (in->op != UM_WIRE_RTS)
-        return false;
-    if (in->way.may_come || (in->watch.is_taken_back && !in->way.is_mappable))
-        return computes(in->peer);
-    if (!in->pushed)
-        return false;
-    if (!b || ep->config.bodies == UM_BODIES_PUSH || um_proto_peer_of(in->peer)->asked.is_unreadable)
-        return true;
-    return in->way.is_mappable ? um_proto_choice_prefers(&b->map, in->arrival.len, UM_MAP_PUSHED)
-                               : um_proto_choice_prefers(&b->body, in->arrival.len, UM_BODY_PUSHED);
-}
-
-bool um_proto_way_times_unasked(const struct um_core_ep *ep, const struct um_core_peer *peer, uint64_t len)
-{
-    struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
-    return b && um_proto_peer_of(peer)->asked.shy > 0 &&
-           (um_proto_choice_prefers(&b->body, len, UM_BODY_PUSHED) ||
-            um_proto_choice_take(&b->body, len) == UM_BODY_PUSHED);
-}
-
-/* The sender's half of the work takes as long as the receiver's, and has often been done before. */
-void um_proto_way_came_unasked(const struct um_core_ep *ep, const struct um_core_peer *peer, uint64_t len,
-                               uint64_t began, uint64_t placed)
-{
-    const uint64_t now = um_clock_ns();
-    um_proto_choice_tell(&um_proto_ep_of(ep)->ways->body, len, UM_BODY_PUSHED, 2 * (now - began), placed);
-    note_pause(peer, began, now);
 }
 
 /* Asks for the body, if that is the better way. Returns whether it was asked for. */
@@ -407,6 +336,22 @@ static void learn_read(struct um_proto_ways *b, const struct um_proto_inbound *i
                              in->moved);
 }
 
+/* Counts the bodies of the peer that each came some time after the one before. */
+static void note_pause(const struct um_core_peer *peer, uint64_t began, uint64_t ended)
+{
+    struct um_proto_asked *asked = &um_proto_peer_of(peer)->asked;
+    const bool is_pause = (int64_t)(began - asked->ended_at) > UM_PAUSE_NS;
+    asked->pauses = !is_pause ? 0 : asked->pauses < UM_PAUSES ? asked->pauses + 1 : UM_PAUSES;
+    asked->ended_at = ended;
+}
+
+/* Does the peer compute between its bodies? It was late when it was asked for one, and pauses. */
+static bool computes(const struct um_core_peer *peer)
+{
+    const struct um_proto_asked *asked = &um_proto_peer_of(peer)->asked;
+    return asked->shy > 0 && asked->pauses == UM_PAUSES;
+}
+
 void um_proto_way_learn(struct um_core_ep *ep, const struct um_proto_inbound *in)
 {
     struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
@@ -421,5 +366,68 @@ void um_proto_way_learn(struct um_core_ep *ep, const struct um_proto_inbound *in
         learn_pushed(b, in);
     else
         learn_read(b, in);
-    note_pause(in->peer, in->watch.asked_at ? in->watch.asked_at : in->way.read_began, b->ended_at);
+    if (in->op == UM_WIRE_RTS)
+        note_pause(in->peer, in->watch.asked_at ? in->watch.asked_at : in->way.read_began, b->ended_at);
+}
+
+/* ---- messages that come unasked ---- */
+
+/* Does the sender of a body that was read compute between its bodies, and are they better sent before it computes? What
+ * is announced then is read to compare, as a trial. The other trials begin with the first message that comes unasked.
+ */
+static bool is_better_sent(const struct um_core_ep *ep, const struct um_proto_inbound *in)
+{
+    struct um_proto_choice *c = &um_proto_ep_of(ep)->ways->unasked;
+    const uint64_t len = in->arrival.len;
+    if (is_never_asked(ep) || !computes(in->peer))
+        return false;
+    const bool is_preferred = um_proto_choice_prefers(c, len, UM_UNASKED_SENT);
+    const bool is_better = is_preferred || um_proto_choice_next(c, len) == UM_UNASKED_SENT;
+    if (is_preferred)
+        um_proto_choice_try(c, len);
+    if (is_preferred || !is_better)
+        (void)um_proto_choice_take(c, len);
+    um_proto_choice_tell(c, len, UM_UNASKED_READ, copy_cost(in, in->way.is_lone, in->way.read_ns), in->moved);
+    return is_better;
+}
+
+bool um_proto_way_lets_come(const struct um_core_ep *ep, const struct um_proto_inbound *in)
+{
+    const struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
+    if (in->op != UM_WIRE_RTS)
+        return false;
+    if (!in->pushed)
+        return b && in->way.chosen == UM_WAY_READ && is_better_sent(ep, in);
+    if (!b || ep->config.bodies == UM_BODIES_PUSH || um_proto_peer_of(in->peer)->asked.is_unreadable)
+        return true;
+    /* a body that was pushed as a trial says nothing about the next ones */
+    return in->way.is_mappable ? um_proto_choice_prefers(&b->map, in->arrival.len, UM_MAP_PUSHED)
+                               : um_proto_choice_prefers(&b->body, in->arrival.len, UM_BODY_PUSHED);
+}
+
+bool um_proto_way_times_unasked(const struct um_core_ep *ep, const struct um_core_peer *peer, uint64_t len)
+{
+    struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
+    if (!b || len <= UM_SPLIT_MIN || !computes(peer))
+        return false;
+    if (um_proto_choice_prefers(&b->unasked, len, UM_UNASKED_SENT))
+        return ++b->unasked_came % UM_TIMED_EVERY == 0;
+    return um_proto_choice_take(&b->unasked, len) == UM_UNASKED_SENT;
+}
+
+void um_proto_way_came_unasked(const struct um_core_ep *ep, const struct um_core_peer *peer,
+                               const struct um_proto_came *came)
+{
+    um_proto_choice_tell(&um_proto_ep_of(ep)->ways->unasked, came->len, UM_UNASKED_SENT, came->copies * came->ns,
+                         came->len);
+    note_pause(peer, came->began, um_clock_ns());
+}
+
+void um_proto_way_unasked_part(const struct um_core_ep *ep, uint32_t len)
+{
+    struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
+    if (!b)
+        return;
+    b->read_at = 0;
+    b->pushed += len;
 }

@@ -107,7 +107,7 @@ static void a_lane_of_lone_messages_goes_on_in_a_wide_ring(void **state)
 {
     (void)state;
     struct world w;
-    open_permitted(&w);
+    world_open(&w, 2);
     for (uint32_t n = 0; n < 600; n++)
         (void)exchange(&w, 20000, true, n);
     const struct um_mem_lane *lane = (const struct um_mem_lane *)peer_of(&w, 0, 1)->lane;
@@ -258,6 +258,34 @@ static void who_must_know_of_the_match_or_is_not_alone_announces(void **state)
     for (int i = 0; i < 3; i++) {
         assert_int_equal(done_of(&w, 1, CTX(1 + i)).error, 0);
         assert_int_equal(done_of(&w, 0, CTX(10 + i)).error, 0);
+    }
+    world_close(&w);
+}
+
+/* They are not worth an announcement each. */
+static void short_messages_of_a_stream_go_unasked(void **state)
+{
+    (void)state;
+    struct world w;
+    enum { N = 8, LEN = 40000 };
+    static unsigned char got[N][LEN];
+    open_permitted(&w);
+    for (int i = 0; i < N; i++)
+        recv_buf(&w, 1, NULL, got[i], LEN, 1, 0, UM_OP_TAGGED, CTX(1 + i));
+    world_settle(&w);
+    const uint64_t before = announced(&w);
+    struct iovec iov;
+    struct um_proto_msg msg = whole(&w, &iov, LEN, 1, 0);
+    for (int i = 0; i < N; i++) { /* no call of progress in between, unless the lane is stalled */
+        msg.context = CTX(100 + i);
+        send_msg(&w, 0, &msg);
+    }
+    if (!variant.stall_percent)
+        assert_true(announced(&w) <= before + 1);
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(done_of(&w, 1, CTX(1 + i)).error, 0);
+        assert_int_equal(done_of(&w, 0, CTX(100 + i)).error, 0);
+        assert_true(is_filled(got[i], LEN, 1));
     }
     world_close(&w);
 }
@@ -782,6 +810,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_is_not_pushed_takes_the_permission_back),
     cmocka_unit_test(what_would_never_go_in_segments_permits_nothing),
     cmocka_unit_test(who_must_know_of_the_match_or_is_not_alone_announces),
+    cmocka_unit_test(short_messages_of_a_stream_go_unasked),
     cmocka_unit_test(what_finds_no_room_is_announced),
     cmocka_unit_test(many_that_nobody_receives_are_announced),
     cmocka_unit_test(delivery_is_told_when_the_last_segment_is_taken),

@@ -88,6 +88,33 @@ static void a_lane_of_acknowledged_messages_goes_on_in_a_wide_ring(void **state)
     world_close(&w);
 }
 
+/* A message that finds no room though nothing lies in the ring is a reason for a wide one. One that finds no room
+ * because the receiver takes nothing is not. */
+static void a_lane_that_is_too_short_for_a_message_gets_a_wide_ring(void **state)
+{
+    enum { LEN = UM_BIG_BODY, TRIES = 100, RECORDS = UM_BIG_BYTES / LEN };
+    (void)state;
+    struct world w;
+    static unsigned char body[LEN], to[LEN];
+    open_lane(&w);
+    struct um_lane *lane = peer_of(&w, 1, 0)->lane;
+    for (uint32_t i = 0; i < RECORDS - 1; i++)
+        inject_buf(&w, 1, 0, body, LEN, i, UM_OP_TAGGED);
+    for (int i = 0; i < TRIES; i++)
+        assert_false(lane->machine->lane_has_room(lane, RECORDS, LEN));
+    assert_false(is_wide(&w, 1, 0));
+    for (uint32_t i = 0; i < RECORDS - 1; i++) {
+        recv_buf(&w, 0, NULL, to, LEN, i, 0, UM_OP_TAGGED, CTX(1));
+        assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
+    }
+    world_settle(&w); /* the receiver tells all that it has taken */
+    for (int i = 0; i < TRIES && !is_wide(&w, 1, 0); i++)
+        (void)lane->machine->lane_has_room(lane, RECORDS, LEN);
+    assert_true(is_wide(&w, 1, 0));
+    assert_true(lane->machine->lane_has_room(lane, RECORDS, LEN));
+    world_close(&w);
+}
+
 static void no_more_lanes_have_wide_rings_than_the_memory_allows(void **state)
 {
     (void)state;
@@ -279,18 +306,21 @@ static void where_messages_lie_in_cells_the_ring_gets_no_memory(void **state)
 static void bodies_of_all_lengths_arrive_while_the_ring_gets_its_memory(void **state)
 {
     static const uint32_t lens[] = {LONG, 300, 2048, 1000, 2047, 5000, 16000, 100};
-    enum { LENS = sizeof(lens) / sizeof(lens[0]), BURST = 350 /* nearly fill the ring */ };
+    enum { LENS = sizeof(lens) / sizeof(lens[0]), BURST = 300 /* nearly fill the ring */, UNREAD = 100 };
     (void)state;
-    for (uint32_t shorts = 0; shorts <= UM_WIDE_BYTES / 1024 * 3 / 2; shorts += 100) {
+    for (uint32_t shorts = UNREAD; shorts <= UM_WIDE_BYTES / 1024 * 3 / 2; shorts += 100) {
         struct world w;
         const struct um_mem_lane *lane = open_widened(&w);
         for (uint32_t i = 0; i < shorts; i++) {
-            send_long(&w, 1024, i);
-            take_long(&w, 1024, i);
+            send_long(&w, 1024, BURST + i);
+            if (i < shorts - UNREAD)
+                take_long(&w, 1024, BURST + i);
         }
         for (int burst = 0; burst < 3; burst++) {
             for (uint32_t i = 0; i < BURST; i++)
                 send_long(&w, lens[i % LENS], i);
+            for (uint32_t i = shorts - UNREAD; burst == 0 && i < shorts; i++)
+                take_long(&w, 1024, BURST + i);
             for (uint32_t i = 0; i < BURST; i++)
                 take_long(&w, lens[i % LENS], i);
         }
@@ -300,10 +330,26 @@ static void bodies_of_all_lengths_arrive_while_the_ring_gets_its_memory(void **s
     }
 }
 
+/* A lane may have nothing but short bodies for as long as its counts take to come round again. */
+static void nothing_is_touched_after_the_first_round(void **state)
+{
+    enum { SHORT = 1024, BODIES = 2 * UM_WIDE_BYTES / SHORT };
+    (void)state;
+    struct world w;
+    const struct um_mem_lane *lane = open_widened(&w);
+    for (uint32_t i = 0; i < BODIES; i++) {
+        send_long(&w, SHORT, i);
+        take_long(&w, SHORT, i);
+    }
+    assert_false(lane->is_fresh);
+    world_close(&w);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_lane_that_streams_goes_on_in_a_wide_ring),
     cmocka_unit_test(short_bodies_that_come_alone_do_not_widen_a_lane),
     cmocka_unit_test(a_lane_of_acknowledged_messages_goes_on_in_a_wide_ring),
+    cmocka_unit_test(a_lane_that_is_too_short_for_a_message_gets_a_wide_ring),
     cmocka_unit_test(no_more_lanes_have_wide_rings_than_the_memory_allows),
     cmocka_unit_test(a_lane_that_ends_gives_its_wide_ring_back),
     cmocka_unit_test(a_wide_ring_that_was_never_told_of_is_given_back),
@@ -312,5 +358,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(bodies_that_compare_stores_touch_a_wide_ring_in_steps),
     cmocka_unit_test(where_messages_lie_in_cells_the_ring_gets_no_memory),
     cmocka_unit_test(bodies_of_all_lengths_arrive_while_the_ring_gets_its_memory),
+    cmocka_unit_test(nothing_is_touched_after_the_first_round),
 };
 WORLD_MAIN("wide", tests)

@@ -217,13 +217,15 @@ static bool lane_is_wide_due(struct um_mem_lane *lane, uint32_t bytes_before, ui
     return lane_count_reason(lane);
 }
 
-/* Reads the credit again because what is known is not enough; goes on in a wide ring when that is due. False: the peer
- * wrote an impossible value. */
+/* Reads the credit again because what is known is not enough, at least once in each round of the ring; goes on in a
+ * wide ring when that is due. False: the peer wrote an impossible value. */
 static bool lane_look_for_credit(struct um_mem_lane *lane, uint32_t body_len)
 {
     const uint32_t bytes_before = lane->bytes_consumed;
     if (!lane_refresh_credit(lane))
         return false;
+    if (__builtin_expect(lane->is_fresh, 0))
+        um_mem_lane_touch_end(lane);
     if (lane_is_wide_due(lane, bytes_before, body_len))
         lane_widen(lane);
     return true;
@@ -355,6 +357,12 @@ static bool lane_takes(const struct um_mem_lane *lane, uint32_t records, uint32_
     return lane_room(lane) >= records && used + bytes <= lane->ring.byte_count;
 }
 
+/* Has the lane no room for a message though nothing lies in its big ring? */
+static bool lane_is_too_short(const struct um_mem_lane *lane)
+{
+    return lane->grown && !lane->widen_tried && lane->bytes_consumed == lane->bytes_head;
+}
+
 bool um_mem_lane_has_room(struct um_lane *base, uint32_t records, uint32_t body_len)
 {
     struct um_mem_lane *lane = (struct um_mem_lane *)base;
@@ -364,9 +372,7 @@ bool um_mem_lane_has_room(struct um_lane *base, uint32_t records, uint32_t body_
         return false;
     lane->has_promised = lane_takes(lane, records, body_len) ||
                          (lane_look_for_credit(lane, body_len) && lane_takes(lane, records, body_len));
-    /* a message that the big ring never takes is a reason, too */
-    const bool is_too_long = (uint64_t)(records + 1) * um_mem_body_space(body_len) > UM_BIG_BYTES;
-    if (!lane->has_promised && is_too_long && lane->grown && !lane->widen_tried && lane_count_reason(lane))
+    if (!lane->has_promised && lane_is_too_short(lane) && lane_count_reason(lane))
         lane_widen(lane);
     return lane->has_promised;
 }

@@ -98,6 +98,12 @@ void um_mem_lane_touch_begin(struct um_mem_lane *lane)
     lane->fresh_to = lane->bytes_head + UM_WIDE_BYTES;
 }
 
+void um_mem_lane_touch_end(struct um_mem_lane *lane)
+{
+    if (lane->bytes_head - (lane->fresh_to - UM_WIDE_BYTES) >= UM_WIDE_BYTES)
+        lane->is_fresh = false;
+}
+
 /* Returns whether count a comes after count b. */
 static bool is_after(uint32_t a, uint32_t b)
 {

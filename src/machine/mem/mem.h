@@ -420,6 +420,8 @@ void um_mem_lane_touch_begin(struct um_mem_lane *lane);
  * compared. Where all messages lie in cells, the ring takes no memory.
  */
 bool um_mem_lane_touch(struct um_mem_lane *lane, uint32_t start, uint32_t body_len);
+/* Called with is_fresh set, at least once in each round: nothing is touched after the first one. */
+void um_mem_lane_touch_end(struct um_mem_lane *lane);
 struct um_mem_lane_shm *um_mem_lane_ctl(void *control, uint32_t number);
 /* The word that names the sender of a lane, in the coherent view of a port's memory. */
 uint64_t *um_mem_lane_sender(void *coherent, uint32_t number);

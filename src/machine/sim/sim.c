@@ -99,6 +99,7 @@ static struct sim_memory *memory_new(const struct um_machine *machine, uint64_t 
         free(m);
         return NULL;
     }
+    madvise(base, size, MADV_NOHUGEPAGE); /* pages are taken one by one, as in shared memory */
     pthread_mutex_lock(&registry_lock);
     uint64_t number = next_number++;
     *m = (struct sim_memory){.base = base, .size = size, .references = 1, .wake_fd = wake_fd};

@@ -373,6 +373,20 @@ MUTATIONS = [
         ["proto wide sim"],
     ),
     (
+        "a wide ring is touched again when the counts of its bodies come round",
+        "src/machine/mem/lane.c",
+        "        um_mem_lane_touch_end(lane);\n",
+        "        (void)0;\n",
+        ["proto wide sim"],
+    ),
+    (
+        "a lane that is full counts as too short",
+        "src/machine/mem/lane.c",
+        "!lane->widen_tried && lane->bytes_consumed == lane->bytes_head;",
+        "!lane->widen_tried;",
+        ["proto wide sim"],
+    ),
+    (
         "a lone body touches all of a wide ring",
         "src/machine/mem/lane_memory.c",
         "    uint32_t to = lane->is_lone ? from + TOUCH_STEP : lane->fresh_to;",
@@ -403,8 +417,8 @@ MUTATIONS = [
     (
         "a lane whose big ring is too short for its messages never gets a wide one",
         "src/machine/mem/lane.c",
-        "    if (!lane->has_promised && is_too_long &&",
-        "    if (false && !lane->has_promised && is_too_long &&",
+        "    if (!lane->has_promised && lane_is_too_short(lane) &&",
+        "    if (false && lane_is_too_short(lane) &&",
         ["proto computing sim"],
     ),
     (
