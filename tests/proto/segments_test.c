@@ -322,31 +322,33 @@ static void what_finds_no_room_is_announced(void **state)
 static void many_that_nobody_receives_are_announced(void **state)
 {
     (void)state;
+    static const size_t lens[] = {40000, MIDDLE}; /* shorter and longer than UM_ANNOUNCED_MIN */
+    enum { BOUND = 2 * MIB, N = 100 };
     struct world w;
-    enum { BOUND = 2 * MIB, N = 100, LEN = MIDDLE };
     variant.unexpected_max = BOUND;
     open_permitted(&w);
     variant.unexpected_max = 0;
-    for (int round = 0; round < 2; round++) {
+    for (int round = 0; round < 4; round++) {
+        const size_t len = lens[round % 2];
         const uint64_t before = announced(&w);
         for (uint32_t n = 0; n < N; n++) {
             world_settle(&w);
-            fill(from, LEN, 3);
-            send_buf(&w, 0, 1, from, LEN, 3, UM_OP_TAGGED, CTX(2));
+            fill(from, len, 3);
+            send_buf(&w, 0, 1, from, len, 3, UM_OP_TAGGED, CTX(2));
         }
         world_settle(&w);
         assert_true(um_proto_ep_of(w.node[1].ep)->receive->kept < BOUND / 2);
-        assert_true(announced(&w) - before > N - BOUND / LEN / 2);
+        assert_true(announced(&w) - before > N - BOUND / len / 2);
         for (uint32_t n = 0; n < N; n++) {
             memset(to, 0, sizeof(to));
-            recv_buf(&w, 1, NULL, to, LEN, 3, 0, UM_OP_TAGGED, CTX(1));
+            recv_buf(&w, 1, NULL, to, len, 3, 0, UM_OP_TAGGED, CTX(1));
             assert_int_equal(done_of(&w, 1, CTX(1)).error, 0);
-            assert_true(is_filled(to, LEN, 3));
+            assert_true(is_filled(to, len, 3));
             assert_int_equal(done_of(&w, 0, CTX(2)).error, 0);
         }
         int unasked = 0;
         for (uint32_t n = 1; n <= 20; n++)
-            unasked += !exchange(&w, LEN, true, n);
+            unasked += !exchange(&w, len, true, n);
         assert_true(unasked >= 5);
     }
     world_close(&w);

@@ -587,7 +587,7 @@ MUTATIONS = [
         "a sender that is held is given fewer bytes than its lane holds",
         "src/proto/unexpected.c",
         "<= machine->unconsumed_bytes)",
-        "<= machine->unconsumed_bytes / 32)",
+        "<= machine->unconsumed_bytes / 64)",
         ["proto bound sim"],
     ),
     (
