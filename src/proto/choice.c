@@ -92,6 +92,7 @@ unsigned um_proto_choice_next(const struct um_proto_choice *choice, uint64_t len
 void um_proto_choice_try(struct um_proto_choice *choice, uint64_t len)
 {
     choice->of[um_proto_choice_class(len)].left = 0;
+    (void)um_proto_choice_take(choice, len);
 }
 
 bool um_proto_choice_prefers(const struct um_proto_choice *choice, uint64_t len, unsigned way)

@@ -53,7 +53,7 @@ unsigned um_proto_choice_class(uint64_t len);
 unsigned um_proto_choice_take(struct um_proto_choice *choice, uint64_t len);
 /* Returns what that would return, and counts nothing. */
 unsigned um_proto_choice_next(const struct um_proto_choice *choice, uint64_t len);
-/* The next body of len bytes is one of a trial. */
+/* Counts a body of len bytes that goes the other way, in a trial that begins now or goes on. */
 void um_proto_choice_try(struct um_proto_choice *choice, uint64_t len);
 /* Was that way found better for such bodies? */
 bool um_proto_choice_prefers(const struct um_proto_choice *choice, uint64_t len, unsigned way);

@@ -57,9 +57,10 @@ static void body_answered(struct um_core_ep *ep, struct um_core_op *op, int32_t 
 {
     um_core_op_hide(op, status == UM_STATUS_PUSH ? UM_HIDE_REFUSED : UM_HIDE_READ);
     if (status != UM_STATUS_PUSH) {
-        if (op->moved == 0 && (status == UM_STATUS_DONE || status == UM_STATUS_PUSHED) && !op->is_helped)
+        const int32_t own_status = um_proto_segments_answered(op, status);
+        if (op->moved == 0 && own_status == UM_STATUS_DONE && !op->is_helped)
             um_proto_way_peer_read(op);
-        um_proto_op_answered(ep, op, um_proto_segments_answered(op, status));
+        um_proto_op_answered(ep, op, own_status);
         return;
     }
     um_proto_help_stop(op);

@@ -262,13 +262,19 @@ uint64_t um_proto_way_coming(const struct um_proto_inbound *in)
     return in->moved == 0 && um_proto_peer_of(in->peer)->crossing.read != in->way.peer_read ? um_clock_ns() : 0;
 }
 
+/* Counts a part of a body that came in a record. */
+static void part_came(struct um_proto_ways *b, uint32_t len)
+{
+    b->read_at = 0;
+    b->pushed += len;
+}
+
 void um_proto_way_came(struct um_core_ep *ep, struct um_proto_inbound *in, uint32_t len, uint64_t coming_at)
 {
     struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
     if (coming_at)
         um_proto_rate_add(&b->placing, um_clock_ns() - coming_at, len);
-    b->read_at = 0;
-    b->pushed += len;
+    part_came(b, len);
     um_proto_ask_part_came(in);
 }
 
@@ -385,7 +391,7 @@ static bool is_better_sent(const struct um_core_ep *ep, const struct um_proto_in
     const bool is_better = is_preferred || um_proto_choice_next(c, len) == UM_UNASKED_SENT;
     if (is_preferred)
         um_proto_choice_try(c, len);
-    if (is_preferred || !is_better)
+    else if (!is_better)
         (void)um_proto_choice_take(c, len);
     um_proto_choice_tell(c, len, UM_UNASKED_READ, copy_cost(in, in->way.is_lone, in->way.read_ns), in->moved);
     return is_better;
@@ -426,8 +432,6 @@ void um_proto_way_came_unasked(const struct um_core_ep *ep, const struct um_core
 void um_proto_way_unasked_part(const struct um_core_ep *ep, uint32_t len)
 {
     struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
-    if (!b)
-        return;
-    b->read_at = 0;
-    b->pushed += len;
+    if (b)
+        part_came(b, len);
 }

@@ -1,6 +1,6 @@
 /* What the protocols rely on in a lane: budgets, acknowledgements, bells, incarnations, and checks of what the receiver
  * writes. */
-#include "world.h"
+#include "mem_lane.h"
 
 #include "base/clock.h"
 #include "core/endpoint.h"
@@ -10,11 +10,6 @@
 #include <poll.h>
 
 #define CTX(n) ((void *)(uintptr_t)(n))
-
-static struct um_mem_lane *mem_lane(const struct um_core_peer *peer)
-{
-    return (struct um_mem_lane *)peer->lane;
-}
 
 static void a_lane_that_ends_gives_its_share_of_memory_back(void **state)
 {
@@ -55,14 +50,6 @@ static void no_more_lanes_grow_than_the_memory_allows(void **state)
     }
     world_close(&w);
     variant.memory_max = 0;
-}
-
-/* Opens two nodes and the lane from 1 to 0, with a message that nobody receives. */
-static void open_lane(struct world *w)
-{
-    uint32_t value = 3;
-    world_open(w, 2);
-    inject_buf(w, 1, 0, &value, sizeof(value), 1u << 20, UM_OP_TAGGED);
 }
 
 enum { LONG = 4096, LONGEST = 16384, LONGS = UM_BIG_BYTES / LONG, MARK = 0xff };

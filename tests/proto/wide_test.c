@@ -1,5 +1,5 @@
 /* Wide rings: which lanes get one, how much of its memory is touched, and when it is given back. */
-#include "world.h"
+#include "mem_lane.h"
 
 #include "core/endpoint.h"
 #include "machine/mem/mem.h"
@@ -7,19 +7,6 @@
 #include <sys/mman.h>
 
 #define CTX(n) ((void *)(uintptr_t)(n))
-
-static struct um_mem_lane *mem_lane(const struct um_core_peer *peer)
-{
-    return (struct um_mem_lane *)peer->lane;
-}
-
-/* Opens two nodes and the lane from 1 to 0, with a message that nobody receives. */
-static void open_lane(struct world *w)
-{
-    uint32_t value = 3;
-    world_open(w, 2);
-    inject_buf(w, 1, 0, &value, sizeof(value), 1u << 20, UM_OP_TAGGED);
-}
 
 static bool is_wide(struct world *w, int from, int to)
 {

@@ -121,6 +121,6 @@ bool um_mem_lane_touch(struct um_mem_lane *lane, uint32_t start, uint32_t body_l
     for (uint32_t at = from; is_after(to, at); at = (at | (UM_PAGE - 1)) + 1)
         *(volatile unsigned char *)(lane->ring.bytes + (at & (UM_WIDE_BYTES - 1))) = 0;
     lane->touched_to = to;
-    lane->is_fresh = to != lane->fresh_to && !is_after(end, lane->fresh_to);
+    lane->is_fresh = to != lane->fresh_to;
     return true;
 }

@@ -474,8 +474,8 @@ MUTATIONS = [
     (
         "what was pushed counts as read by the peer",
         "src/proto/rndv_push.c",
-        "op->moved == 0 && (status == UM_STATUS_DONE || status == UM_STATUS_PUSHED)",
-        "(status == UM_STATUS_DONE || status == UM_STATUS_PUSHED)",
+        "op->moved == 0 && own_status == UM_STATUS_DONE",
+        "own_status == UM_STATUS_DONE",
         ["proto crossing sim"],
     ),
     (
