@@ -52,7 +52,7 @@ struct link_batch *link_batch_open(int most);
 void link_batch_close(struct link_batch *b);
 void link_post_send(struct link_batch *b, int to, const void *buf, size_t len, int tag);
 void link_post_recv(struct link_batch *b, int from, void *buf, size_t len, int tag);
-/* Posts one message of at most LINK_PIECES pieces. */
+/* Posts one message of at most LINK_PIECES pieces, which has a completion. One piece is an ordinary send. */
 void link_post_pieces(struct link_batch *b, int to, const struct iovec *piece, int pieces, int tag);
 /* Returns when all posted operations have ended. */
 void link_wait(struct link_batch *b);

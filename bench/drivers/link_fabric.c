@@ -172,7 +172,10 @@ void link_post_pieces(struct link_batch *b, int to, const struct iovec *piece, i
 {
     if ((size_t)pieces > team->info->tx_attr->iov_limit)
         link_refuse("%d pieces, it takes %zu", pieces, team->info->tx_attr->iov_limit);
-    POST(fi_tsendv(team->ep, piece, NULL, (size_t)pieces, team->peer[to], (uint64_t)tag, &b->pending));
+    if (pieces == 1)
+        POST(fi_tsend(team->ep, piece->iov_base, piece->iov_len, NULL, team->peer[to], (uint64_t)tag, &b->pending));
+    else
+        POST(fi_tsendv(team->ep, piece, NULL, (size_t)pieces, team->peer[to], (uint64_t)tag, &b->pending));
     b->pending++;
 }
 

@@ -92,6 +92,10 @@ void link_post_pieces(struct link_batch *b, int to, const struct iovec *piece, i
     MPI_Datatype type;
     MPI_Aint at[LINK_PIECES];
     int len[LINK_PIECES];
+    if (pieces == 1) {
+        link_post_send(b, to, piece->iov_base, piece->iov_len, tag);
+        return;
+    }
     for (int i = 0; i < pieces; i++) {
         MPI_Get_address(piece[i].iov_base, &at[i]);
         len[i] = (int)piece[i].iov_len;

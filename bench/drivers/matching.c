@@ -99,10 +99,13 @@ const struct measure measure_depth = {
 
 /* ---- pieces ---- */
 
+/* One message; each piece is a message with a completion, as the one has; or by link_post_send(), which needs none. */
+enum list_way { LIST, SENDS, SHORT_SENDS };
+
 struct lists {
     struct link_batch *batch;
     size_t len; /* of a piece; there is a gap between pieces */
-    bool split; /* each piece is a message of its own instead */
+    enum list_way way;
 };
 
 static const unsigned char *piece_at(int piece, size_t len)
@@ -115,16 +118,18 @@ static void list_post(const struct lists *l)
     struct iovec piece[LINK_PIECES];
     for (int p = 0; p < measure_options.pieces; p++) {
         piece[p] = (struct iovec){(void *)(uintptr_t)piece_at(p, l->len), l->len};
-        if (l->split)
+        if (l->way == SENDS)
+            link_post_pieces(l->batch, 1, &piece[p], 1, TAG_PIECE);
+        else if (l->way == SHORT_SENDS)
             link_post_send(l->batch, 1, piece[p].iov_base, l->len, TAG_PIECE);
     }
-    if (!l->split)
+    if (l->way == LIST)
         link_post_pieces(l->batch, 1, piece, measure_options.pieces, TAG_PIECE);
 }
 
 static void list_receive(const struct lists *l)
 {
-    const int messages = l->split ? measure_options.pieces : 1;
+    const int messages = l->way == LIST ? 1 : measure_options.pieces;
     size_t len = l->len * (size_t)(measure_options.pieces / messages);
     for (int p = 0; p < messages; p++)
         link_post_recv(l->batch, 0, link_arena(true) + (size_t)p * len, len, TAG_PIECE);
@@ -163,8 +168,9 @@ static void lists_check(const struct lists *l)
     }
 }
 
-static double pieces_measure(struct lists *l)
+static double pieces_measure(struct lists *l, enum list_way way)
 {
+    l->way = way;
     measure_clear(0, l->len * (size_t)measure_options.pieces);
     link_barrier();
     double once = lists_time(l, 3) * (MEASURE_WINDOW / 4.0);
@@ -181,14 +187,13 @@ static void pieces_run(void)
     for (int i = 0; i < measure_options.values; i++) {
         size_t pieces = (size_t)measure_options.pieces, len = measure_options.value[i] / pieces;
         l.len = len ? len : 1;
-        l.split = false;
-        double list = pieces_measure(&l);
-        l.split = true;
-        double sends = pieces_measure(&l);
+        const double list = pieces_measure(&l, LIST), sends = pieces_measure(&l, SENDS);
+        const double short_sends = pieces_measure(&l, SHORT_SENDS);
         if (link_rank() != 0)
             continue;
         measure_figure("list_us", l.len * pieces, list * 1e6);
         measure_figure("sends_us", l.len * pieces, sends * 1e6);
+        measure_figure("short_sends_us", l.len * pieces, short_sends * 1e6);
         measure_figure("gain", l.len * pieces, sends / list);
     }
     link_batch_close(l.batch);
