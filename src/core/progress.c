@@ -11,8 +11,11 @@
 #include <errno.h>
 
 enum {
-    UM_POLL_BUDGET = 32,   /* records one call handles */
-    UM_JOB_BUDGET = 16,    /* jobs one call moves on */
+    UM_POLL_BUDGET = 32, /* records one call handles */
+    UM_JOB_BUDGET = 32,  /* steps of jobs in one call */
+    /* Bytes after which no further step of a job follows in the call. Where bodies go both ways in records, that is as
+     * much as UM_POLL_BUDGET records of 16 KiB bring: with more or with less, each side waits for the other one. */
+    UM_JOB_BYTES = 512 << 10,
     UM_TICK_NS = 25000000, /* between two ticks */
     UM_TICK_PEERS = 40,    /* peers that are checked in a second, at least */
 };
@@ -152,7 +155,8 @@ int um_core_ep_jobs(struct um_core_ep *ep)
     /* The first job that moved nothing since the last job that did. When it comes again, all have been tried. The job
      * may have been freed: only its address is compared. */
     const struct um_list *idle = NULL;
-    for (int i = 0; i < UM_JOB_BUDGET; i++) {
+    const uint64_t begin = ep->job_bytes;
+    for (int i = 0; i < UM_JOB_BUDGET && ep->job_bytes - begin < UM_JOB_BYTES; i++) {
         struct um_list *first = um_list_first(&ep->jobs);
         if (!first || first == idle)
             break;

@@ -61,6 +61,7 @@ static bool help_step(struct um_core_ep *ep, struct um_core_job *job)
         return false;
     h->copied += ret == 0;
     ep->helped += ret == 0;
+    ep->job_bytes += UINT64_C(1) << h->shift;
     /* sync: part-copied (partner part-seen) */
     um_store_release_u64(&w->sender, um_proto_claims_word(h->round, h->copied, h->copied));
     if (ret)

@@ -44,6 +44,7 @@ static bool push_step(struct um_core_ep *ep, struct um_core_job *job)
         slot.more = part < left || is_followed(ep, op, lane);
         lane->machine->commit(lane, &slot, UM_WIRE_PUSH, 0, part);
         op->moved += part;
+        ep->job_bytes += part;
         moved = true;
         if (op->moved == op->len) {
             um_list_unlink(&job->link);

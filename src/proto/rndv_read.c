@@ -9,7 +9,7 @@
 
 #include <errno.h>
 
-enum { UM_READ_STEP = 1 << 20 /* bytes one step moves */ };
+enum { UM_READ_STEP = 2 << 20 /* bytes one step moves */ };
 
 size_t um_proto_rndv_step(const struct um_proto_inbound *in, uint64_t left)
 {

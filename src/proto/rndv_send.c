@@ -6,7 +6,7 @@
  *
  *   sender                                        receiver
  *   RTS {pieces, total, token}      ──────→       match (now, or when a receive is posted)
- *                                                 ├ read: takes the pieces by transfers, ≤ 1 MiB a step
+ *                                                 ├ read: takes the pieces by transfers, ≤ 2 MiB a step
  *   complete                        ←── answer ── └ DONE
  *                                                 ├ push: reading is refused, or records are faster here:
  *   a job                           ←── answer ── ├ PUSH

@@ -447,7 +447,7 @@ static void body_ask_for(struct world *w, int to, void *buf, const void *body, s
 static void a_body_that_can_move_keeps_its_sender_awake(void **state)
 {
     (void)state;
-    enum { STUCK = 40, LEN = 400000 };
+    enum { STUCK = 80, LEN = 400000 };
     struct world w;
     unsigned char *body = malloc(LEN), *got = malloc((size_t)LEN * (STUCK + 1));
     if (variant.machine != &um_machine_shm || variant.private_copy || variant.second) {
@@ -474,12 +474,60 @@ static void a_body_that_can_move_keeps_its_sender_awake(void **state)
     free(got);
 }
 
+/* Returns how much of the first bodies of a peer has moved. */
+static uint64_t moved_of(struct um_core_peer *peer, uint32_t bodies)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < bodies; i++) {
+        const struct um_proto_inbound *in = um_proto_inbound_find(peer, UM_TOKENS + i);
+        sum += in ? in->moved : 0;
+    }
+    return sum;
+}
+
+/* Messages of other peers come in between. */
+static void a_call_of_progress_moves_a_part_of_the_bodies(void **state)
+{
+    (void)state;
+    enum { BODIES = 3, LEN = 16 * MIB, STEP = 2 * MIB };
+    struct world w;
+    if (variant.bodies != UM_BODIES_PUSH)
+        return;
+    needs(variant.machine == &um_machine_sim || has_private_copy());
+    unsigned char *body = malloc(LEN), *got = malloc(LEN * BODIES);
+    fill(body, LEN, 1);
+    world_open(&w, 2);
+    struct um_core_peer *peer = peer_of(&w, 1, 0);
+    um_proto_peer_of(peer)->asked.is_unreadable = true; /* so that they are read */
+    for (int i = 0; i < BODIES; i++) {
+        recv_buf(&w, 1, NULL, got + (size_t)i * LEN, LEN, 1, 0, UM_OP_TAGGED, CTX(i));
+        send_buf(&w, 0, 1, body, LEN, 1, UM_OP_TAGGED, CTX(i));
+    }
+    for (int i = 0; !um_proto_inbound_find(peer, UM_TOKENS + BODIES - 1); i++) {
+        assert_true(i < 1000);
+        um_core_ep_progress(w.node[1].ep);
+    }
+    for (int i = 0; i < 2 * BODIES; i++) {
+        const uint64_t moved = moved_of(peer, BODIES);
+        um_core_ep_progress(w.node[1].ep);
+        assert_in_range(moved_of(peer, BODIES) - moved, 1, STEP);
+    }
+    for (int i = 0; i < BODIES; i++) {
+        assert_int_equal(done_of(&w, 1, CTX(i)).error, 0);
+        assert_int_equal(done_of(&w, 0, CTX(i)).error, 0);
+        assert_true(is_filled(got + (size_t)i * LEN, LEN, 1));
+    }
+    world_close(&w);
+    free(body);
+    free(got);
+}
+
 /* What was known of the peer ends with the route by which it was reached: the next body may take another way, this one
  * not. */
 static void a_change_of_route_leaves_a_body_that_moves_as_it_is(void **state)
 {
     (void)state;
-    enum { LEN = 60 * MIB /* more than is read in two calls */ };
+    enum { LEN = 60 * MIB /* more than is read in a few calls */ };
     struct world w;
     if (variant.bodies != UM_BODIES_PUSH)
         return;
@@ -519,6 +567,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(bodies_in_both_directions_at_once_drain),
     cmocka_unit_test(a_sender_without_a_lane_gets_one_when_another_leaves),
     cmocka_unit_test(a_body_that_can_move_keeps_its_sender_awake),
+    cmocka_unit_test(a_call_of_progress_moves_a_part_of_the_bodies),
     cmocka_unit_test(a_change_of_route_leaves_a_body_that_moves_as_it_is),
 };
 WORLD_MAIN("rendezvous", tests)

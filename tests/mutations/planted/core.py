@@ -277,4 +277,18 @@ MUTATIONS = [
         ") {",
         ["hostile hold"],
     ),
+    (
+        "a call of progress goes on with bodies however many bytes have moved",
+        "src/core/progress.c",
+        " && ep->job_bytes - begin < UM_JOB_BYTES;",
+        ";",
+        ["proto rndv sim-push"],
+    ),
+    (
+        "bodies that are read are not counted against the bytes of a call of progress",
+        "src/proto/inbound.c",
+        "    ep->job_bytes += !lives ? left : in->moved > before ? in->moved - before : 0;\n",
+        "",
+        ["proto rndv sim-push"],
+    ),
 ]
