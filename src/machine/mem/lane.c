@@ -35,6 +35,12 @@ void um_mem_ring_widen(struct um_mem_ring *ring, unsigned char *bytes)
     ring->byte_count = UM_WIDE_BYTES;
 }
 
+void um_mem_ring_narrow(struct um_mem_ring *ring, unsigned char *area)
+{
+    ring->bytes = area + UM_AREA_BIG_BYTES;
+    ring->byte_count = UM_BIG_BYTES;
+}
+
 struct um_mem_lane_shm *um_mem_lane_ctl(void *control, uint32_t number)
 {
     return (struct um_mem_lane_shm *)(void *)((unsigned char *)control + UM_PAGE) + number;
@@ -174,6 +180,7 @@ static void lane_widen(struct um_mem_lane *lane)
     um_mem_ring_widen(&lane->ring, lane->wide_map.base);
     um_mem_lane_touch_begin(lane);
     um_mem_lane_cell_begin(lane);
+    lane->stores.narrow_bytes = lane->has_choice ? UM_BIG_BYTES : 0;
 }
 
 /* Records that can be claimed now. */
@@ -182,6 +189,27 @@ static uint32_t lane_room(const struct um_mem_lane *lane)
     uint32_t used = lane->head - lane->consumed;
     uint32_t depth = lane->grown ? UM_BIG_RECORDS : UM_SMALL_RECORDS - 1;
     return used < depth ? depth - used : 0;
+}
+
+/* Goes on with its bodies in its big byte ring, or in its wide one again. There must be room for a record. */
+static void lane_narrow(struct um_mem_lane *lane, bool on)
+{
+    lane->is_narrow = on;
+    lane->fetched_len = 0;
+    lane_publish(lane, UM_OPCODE_NARROW, 0, on);
+    if (on)
+        um_mem_ring_narrow(&lane->ring, lane->area);
+    else
+        um_mem_ring_widen(&lane->ring, lane->wide_map.base);
+}
+
+/* Changes to the ring that the lane's stores want. If that is not possible now, it is after a later body: all records
+ * that have been promised room must fit. */
+static __attribute__((noinline)) void lane_turn(struct um_mem_lane *lane)
+{
+    const bool is_due = (int32_t)(lane->head - lane->promised_to) >= 0;
+    if (lane->wide_map.base && !lane->is_fresh && (lane->is_narrow || is_due) && lane_room(lane) > 0)
+        lane_narrow(lane, !lane->is_narrow);
 }
 
 static bool lane_has_place(const struct um_mem_lane *lane, uint32_t body_len)
@@ -252,7 +280,7 @@ static inline void lane_long_claim(struct um_mem_lane *lane, uint32_t start, boo
     struct um_mem_cell *cell = um_mem_cell_for(lane, begins || lane->has_promised);
     lane->has_promised = false;
     if (cell || lane->lone_goes_on || lane->is_fresh ||
-        !um_mem_stores_stay(&lane->stores, slot->body_len, lane->ring.byte_count)) {
+        !um_mem_stores_stay(&lane->stores, slot->body_len, um_mem_lane_stores_ring(lane))) {
         um_mem_lane_long_claim(lane, cell, start, slot);
         return;
     }
@@ -324,8 +352,10 @@ void um_mem_commit(struct um_lane *base, const struct um_slot *slot, uint8_t op,
         len = slot->body_len;
         if (__builtin_expect(len >= UM_NONTEMPORAL_MIN, 0)) {
             const uint32_t end = um_mem_lane_long_commit(lane, slot);
-            flags |= (uint8_t)end;
-            len = end >> 8;
+            lane_publish(lane, op, flags | (uint8_t)end, end >> 8);
+            if (__builtin_expect(um_mem_stores_are_narrow(&lane->stores) != lane->is_narrow, 0))
+                lane_turn(lane);
+            return;
         }
     }
     lane_publish(lane, op, flags, len);
@@ -363,6 +393,13 @@ static bool lane_is_too_short(const struct um_mem_lane *lane)
     return lane->grown && !lane->widen_tried && lane->bytes_consumed == lane->bytes_head;
 }
 
+/* A message that the big ring never has room for goes through the wide one. */
+static void lane_widen_for(struct um_mem_lane *lane, uint32_t records, uint32_t body_len)
+{
+    if (lane->is_narrow && (records + 1) * um_mem_body_space(body_len) > UM_BIG_BYTES && lane_room(lane) > records)
+        lane_narrow(lane, false);
+}
+
 bool um_mem_lane_has_room(struct um_lane *base, uint32_t records, uint32_t body_len)
 {
     struct um_mem_lane *lane = (struct um_mem_lane *)base;
@@ -370,9 +407,12 @@ bool um_mem_lane_has_room(struct um_lane *base, uint32_t records, uint32_t body_
     um_mem_receiver_observe(lane->link->port, lane->ctl);
     if (!lane_is_plain(lane) || body_len > lane->ring.body_max || (uint64_t)records * body_len > UM_ROOM_MAX)
         return false;
+    lane_widen_for(lane, records, body_len);
     lane->has_promised = lane_takes(lane, records, body_len) ||
                          (lane_look_for_credit(lane, body_len) && lane_takes(lane, records, body_len));
-    if (!lane->has_promised && lane_is_too_short(lane) && lane_count_reason(lane))
+    if (lane->has_promised)
+        lane->promised_to = lane->head + records;
+    else if (lane_is_too_short(lane) && lane_count_reason(lane))
         lane_widen(lane);
     return lane->has_promised;
 }

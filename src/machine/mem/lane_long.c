@@ -32,7 +32,8 @@ static enum um_mem_stores_kind stores_begin(struct um_mem_lane *lane, bool in_ce
 {
     struct um_mem_stores *stores = in_cell ? &lane->cell_stores : &lane->stores;
     struct um_mem_stores *others = in_cell ? &lane->stores : &lane->cell_stores;
-    const uint32_t at = start - lane->fetched_from, ring_bytes = in_cell ? UM_CELL_BYTES : lane->ring.byte_count;
+    const uint32_t at = start - lane->fetched_from,
+                   ring_bytes = in_cell ? UM_CELL_BYTES : um_mem_lane_stores_ring(lane);
     const bool is_begun = at < lane->fetched_len;
     const bool is_fetched = !in_cell && is_begun && body_len <= lane->fetched_len - at;
     if (is_fetched || (body_len < LONE_MIN && um_mem_lane_is_alone(lane))) {
@@ -75,9 +76,12 @@ void um_mem_lane_long_claim(struct um_mem_lane *lane, struct um_mem_cell *cell, 
 /* Ends the timing of a body that was written. Returns the flags of its record. */
 static uint8_t stores_end(struct um_mem_lane *lane, const struct um_slot *slot)
 {
-    const enum um_mem_stores_kind kind = slot->is_nontemporal ? UM_STORES_NONTEMPORAL : UM_STORES_CACHED;
+    const bool is_narrow = lane->is_narrow && !lane->claimed;
+    const enum um_mem_stores_kind kind = slot->is_nontemporal ? UM_STORES_NONTEMPORAL
+                                         : is_narrow          ? UM_STORES_NARROW
+                                                              : UM_STORES_CACHED;
     um_mem_stores_end(lane->timed, kind, um_clock_ticks() - lane->write_began, slot->body_len, lane->head + 1);
-    return kind == UM_STORES_NONTEMPORAL ? UM_FLAG_TIMED | UM_FLAG_KIND : UM_FLAG_TIMED;
+    return kind == UM_STORES_CACHED ? UM_FLAG_TIMED : UM_FLAG_TIMED | UM_FLAG_KIND;
 }
 
 /*

@@ -65,8 +65,9 @@ struct um_mem_record_shm {
 static_assert(sizeof(struct um_mem_record_shm) == UM_LINE, "a record is one cache line");
 
 /* Opcodes of the machine, never seen outside mem/. GROW: the next record lies in the lane's big rings. WIDEN: later
- * bodies lie in a wide ring, whose number is the record's len. */
-enum { UM_OPCODE_GROW = 0xf8, UM_OPCODE_WIDEN = 0xf9 };
+ * bodies lie in a wide ring, whose number is the record's len. NARROW: they lie in the big byte ring (len 1), or in the
+ * wide one again (len 0). */
+enum { UM_OPCODE_GROW = 0xf8, UM_OPCODE_WIDEN = 0xf9, UM_OPCODE_NARROW = 0xfa };
 
 /* Offsets of the rings within one lane's area. */
 enum {

@@ -105,6 +105,7 @@ struct um_mem_lane {
     uint32_t bytes_consumed;
     uint32_t incarnation;
     uint32_t claim_bytes_end; /* bytes_head after the commit of the present claim */
+    uint32_t promised_to;     /* head when all records are committed that lane_has_room() gave room for */
     uint32_t polls;           /* the port's empty_polls at the last commit */
     bool has_streamed;   /* since the last look for credit that counted (wide_reasons), a record followed another one
                           * without an empty poll in between */
@@ -114,8 +115,9 @@ struct um_mem_lane {
     bool grown;
     bool grow_denied;
     bool widen_tried;
-    bool is_fresh; /* a part of its wide ring was never touched */
-    bool fence;    /* um_mem_port.fence of this port, or the peer's want_fence */
+    bool is_fresh;  /* a part of its wide ring was never touched */
+    bool is_narrow; /* it has a wide ring, and its bodies lie in the big one now */
+    bool fence;     /* um_mem_port.fence of this port, or the peer's want_fence */
     struct um_mem_link *link;
     struct um_mem_port_shm *peer;
     unsigned char *area;
@@ -159,8 +161,8 @@ struct um_mem_rx {
     uint32_t hot_index;
     bool is_hot;
     bool grown;
-    bool is_wide;
-    bool expects_body; /* the last body was short: a prefetch of the next one's lines is worth while */
+    unsigned char *wide; /* its wide ring; NULL: it has none */
+    bool expects_body;   /* the last body was short: a prefetch of the next one's lines is worth while */
     enum um_mem_rx_state state;
     int error; /* positive errno of its end; 0: an orderly one */
     struct um_mem_lane_shm *ctl;
@@ -407,6 +409,8 @@ void um_mem_cell_release(struct um_mem_rx *rx, uint8_t flags);
 
 /* From now on bodies go into the wide ring at bytes. */
 void um_mem_ring_widen(struct um_mem_ring *ring, unsigned char *bytes);
+/* The bodies lie in the big byte ring of this area again. */
+void um_mem_ring_narrow(struct um_mem_ring *ring, unsigned char *area);
 bool um_mem_lane_take_share(struct um_mem_lane *lane);
 /* Takes a wide ring for the lane and fills in wide_map. -ENOSPC: all are taken; -ECONNREFUSED: the peer is gone; the
  * errors of um_mem_mapper.attach. */
@@ -591,6 +595,12 @@ static inline uint32_t um_mem_body_start(const struct um_mem_ring *ring, uint32_
 {
     uint32_t offset = pos & (ring->byte_count - 1);
     return offset + len <= ring->byte_count ? pos : pos + (ring->byte_count - offset);
+}
+
+/* Bytes of the ring for which the lane's stores are compared: of the wide one, if it has one. */
+static inline uint32_t um_mem_lane_stores_ring(const struct um_mem_lane *lane)
+{
+    return lane->is_narrow ? UM_WIDE_BYTES : lane->ring.byte_count;
 }
 
 /* True if the ring has room for a body that begins at start. */

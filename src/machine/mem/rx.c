@@ -81,16 +81,27 @@ static void rx_go_on_grown(struct um_mem_rx *rx)
 /* True if the sender has the wide ring that its record names: it took the ring before it wrote the record. */
 static bool rx_may_widen(const struct um_mem_rx *rx, uint32_t ring)
 {
-    return rx->grown && !rx->is_wide && ring < rx->port->wide_max &&
+    return rx->grown && !rx->wide && ring < rx->port->wide_max &&
            um_load_relaxed_u32(&rx->port->common->wide[ring]) == rx->number + 1;
 }
 
 static void rx_go_on_widened(struct um_mem_rx *rx, uint32_t ring)
 {
-    rx->is_wide = true;
-    um_mem_ring_widen(&rx->ring, rx->port->memory + um_mem_port_wide_offset(rx->port->lanes, ring));
+    rx->wide = rx->port->memory + um_mem_port_wide_offset(rx->port->lanes, ring);
+    um_mem_ring_widen(&rx->ring, rx->wide);
     um_mem_rx_cell_begin(rx);
     rx_advance(rx);
+}
+
+/* The sender waits until no more lies in the lane than the big ring holds: it gets all its credit now. */
+static void rx_go_on_narrowed(struct um_mem_rx *rx, bool is_narrow)
+{
+    if (is_narrow)
+        um_mem_ring_narrow(&rx->ring, rx->port->memory + um_mem_port_lane_offset(rx->port->lanes, rx->number));
+    else
+        um_mem_ring_widen(&rx->ring, rx->wide);
+    rx_advance(rx);
+    um_mem_rx_publish(rx);
 }
 
 static inline bool rx_is_next(const struct um_mem_rx *rx, uint64_t word)
@@ -164,6 +175,10 @@ static void rx_take_other(struct um_mem_rx *rx, uint64_t word)
     }
     if (op == UM_OPCODE_WIDEN && rx_may_widen(rx, len)) {
         rx_go_on_widened(rx, len);
+        return;
+    }
+    if (op == UM_OPCODE_NARROW && rx->wide && len <= 1) {
+        rx_go_on_narrowed(rx, len);
         return;
     }
     um_log_limited(&limit, UM_LOG_WARN,
@@ -355,11 +370,10 @@ int um_mem_poll(struct um_port *base, struct um_record *rec_p)
 /* The body of a timed record was taken: stores the time for the sender, which reads it with the credit. */
 static void rx_loads_end(struct um_mem_rx *rx, const struct um_record *rec, bool is_in_cell)
 {
-    const bool is_nontemporal = rec->flags & UM_FLAG_KIND && !is_in_cell;
-    const enum um_mem_stores_kind kind = is_nontemporal ? UM_STORES_NONTEMPORAL : UM_STORES_CACHED;
+    const bool is_other = rec->flags & UM_FLAG_KIND && !is_in_cell;
     if (rec->body && rec->len >= UM_NONTEMPORAL_MIN)
         um_store_relaxed_u64(&rx->ctl->loads,
-                             um_mem_loads_add(&rx->loads, kind, um_clock_ticks() - rx->offered_at, rec->len));
+                             um_mem_loads_add(&rx->loads, is_other, um_clock_ticks() - rx->offered_at, rec->len));
 }
 
 /* True if enough was consumed since the credit was published last. */

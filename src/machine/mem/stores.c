@@ -9,7 +9,9 @@ enum {
     UM_STORES_FRESH = 4,             /* rounds of a new ring before the first comparison */
     UM_STORES_WARM = 2,              /* a trial of non-temporal stores is timed from this body on, counted from 1 */
     UM_STORES_BACK = 2,              /* rounds of a trial of ordinary stores before it is timed */
+    UM_STORES_SETTLE = 16,           /* rounds of the big ring before it is timed: by then the caches keep its lines */
     UM_STORES_PROOF = 2,             /* comparisons in a row that make a sender leave ordinary stores */
+    UM_STORES_RARE = 7,              /* the most comparisons that pass between two with the big ring */
     UM_STORES_SKIP_MAX = 64,         /* a comparison is given up when more bodies than that are skipped */
     UM_STORES_BYTES_MAX = 128 << 20, /* bytes of bodies from one comparison to the next, at most */
 };
@@ -18,7 +20,7 @@ enum {
  * UM_STORES_BACK rounds with what may be the slower kind. */
 static const struct {
     uint32_t first, last;
-} rounds_of[] = {[UM_STORES_CACHED] = {1, 128}, [UM_STORES_NONTEMPORAL] = {64, 512}};
+} rounds_of[] = {[UM_STORES_CACHED] = {1, 128}, [UM_STORES_NONTEMPORAL] = {64, 512}, [UM_STORES_NARROW] = {64, 512}};
 
 static enum { CHOSEN_AUTO, CHOSEN_CACHED, CHOSEN_NONTEMPORAL } chosen;
 
@@ -70,9 +72,12 @@ uint32_t um_mem_stores_cost_usual(const struct um_mem_stores_cost *cost)
 
 /* ---- the sender ---- */
 
-static enum um_mem_stores_kind other_than(unsigned kind)
+/* The kind that the one in use is compared with. */
+static enum um_mem_stores_kind other_of(const struct um_mem_stores *stores)
 {
-    return kind == UM_STORES_CACHED ? UM_STORES_NONTEMPORAL : UM_STORES_CACHED;
+    if (stores->in_use != UM_STORES_CACHED)
+        return UM_STORES_CACHED;
+    return stores->rival == UM_STORES_NARROW ? UM_STORES_NARROW : UM_STORES_NONTEMPORAL;
 }
 
 /* The fixed part of a body's cost weighs less in longer bodies, so only bodies of one size are compared. */
@@ -114,7 +119,9 @@ static void ring_begin(struct um_mem_stores *stores, uint32_t ring_bytes)
     stores->ring_bytes = ring_bytes;
     stores->usual_then = 0;
     stores->compared = 0;
+    stores->narrow_lost = stores->narrow_wait = 0;
     stores->wins = 0;
+    stores->rival = UM_STORES_NONTEMPORAL;
     use_begin(stores, UM_STORES_CACHED);
     stores->bytes_left = UM_STORES_FRESH * (uint64_t)ring_bytes;
 }
@@ -125,15 +132,17 @@ static void base_begin(struct um_mem_stores *stores, uint32_t len)
     stores->size_class = class_of(len);
     stores->compared |= UINT32_C(1) << stores->size_class;
     stores->skipped = 0;
-    stores->cost[UM_STORES_CACHED] = stores->cost[UM_STORES_NONTEMPORAL] = (struct um_mem_stores_cost){{0}, 0};
+    memset(stores->cost, 0, sizeof(stores->cost));
 }
 
 /* A trial of ordinary stores needs some rounds first: after non-temporal stores all lines of the ring are in memory. */
 static void trial_begin(struct um_mem_stores *stores, uint32_t len)
 {
+    const enum um_mem_stores_kind other = other_of(stores);
     stores->phase = UM_STORES_TRIAL;
-    stores->bytes_left = stores->in_use == UM_STORES_CACHED ? UM_STORES_WARM * (uint64_t)len
-                                                            : UM_STORES_BACK * (uint64_t)stores->ring_bytes;
+    stores->bytes_left = other == UM_STORES_NONTEMPORAL ? UM_STORES_WARM * (uint64_t)len
+                         : other == UM_STORES_NARROW    ? UM_STORES_SETTLE * (uint64_t)stores->narrow_bytes
+                                                        : UM_STORES_BACK * (uint64_t)stores->ring_bytes;
 }
 
 static bool count_down(uint64_t *bytes_left, uint32_t len)
@@ -165,6 +174,7 @@ static void class_meet(struct um_mem_stores *stores, uint32_t len)
     if (stores->phase != UM_STORES_USE || stores->compared == 0 || stores->compared & class)
         return;
     stores->compared |= class;
+    stores->narrow_wait = 0;
     if (stores->bytes_left > stores->ring_bytes)
         stores->bytes_left = stores->ring_bytes;
 }
@@ -182,7 +192,7 @@ enum um_mem_stores_kind um_mem_stores_begin(struct um_mem_stores *stores, uint32
     if (stores->phase == UM_STORES_BASE || stores->phase == UM_STORES_TRIAL) {
         const bool is_trial = stores->phase == UM_STORES_TRIAL;
         const bool is_warm = !is_trial || count_down(&stores->bytes_left, len);
-        kind = is_trial ? other_than(kind) : kind;
+        kind = is_trial ? other_of(stores) : kind;
         stores->is_timed = is_warm && class_of(len) == stores->size_class;
         if (is_warm && !stores->is_timed)
             skip(stores);
@@ -220,28 +230,64 @@ static void watch_use(struct um_mem_stores *stores)
     if (stores->usual_then == 0 || usual <= 2 * stores->usual_then)
         return;
     stores->usual_then = usual;
+    stores->narrow_wait = 0;
     stores->rounds = sooner > first ? sooner : first;
     use_go_on(stores);
 }
 
+/* Shall ordinary stores be compared with the big ring next? That comparison costs more than the other one. So it
+ * becomes rarer while it changes nothing. */
+static bool narrow_is_next(struct um_mem_stores *stores)
+{
+    if (stores->in_use != UM_STORES_CACHED || !stores->narrow_bytes)
+        return false;
+    if (stores->rival == UM_STORES_NARROW) {
+        const uint32_t longer = 2 * stores->narrow_lost + 1;
+        stores->narrow_lost = stores->narrow_wait = longer < UM_STORES_RARE ? longer : UM_STORES_RARE;
+        return false;
+    }
+    if (stores->narrow_wait == 0)
+        return true;
+    stores->narrow_wait--;
+    return false;
+}
+
+/* The other kind has lost. Ordinary stores are compared with two others, one soon after the other. */
+static void other_lost(struct um_mem_stores *stores)
+{
+    const bool is_next = narrow_is_next(stores);
+    stores->rival = is_next ? UM_STORES_NARROW : UM_STORES_NONTEMPORAL;
+    if (!is_next) {
+        use_go_on_longer(stores);
+        return;
+    }
+    use_go_on(stores);
+    if (stores->bytes_left > stores->ring_bytes)
+        stores->bytes_left = stores->ring_bytes;
+}
+
 void um_mem_stores_compare(struct um_mem_stores *stores, uint64_t loads)
 {
-    const enum um_mem_stores_kind in_use = stores->in_use, other = other_than(in_use);
-    const uint32_t written[] = {um_mem_stores_cost_usual(&stores->cost[UM_STORES_CACHED]),
-                                um_mem_stores_cost_usual(&stores->cost[UM_STORES_NONTEMPORAL])};
-    const uint32_t read[] = {(uint32_t)loads, (uint32_t)(loads >> 32)};
-    const bool is_known = written[0] && written[1] && read[0] && read[1];
-    const uint64_t usual = (uint64_t)written[in_use] + read[in_use], others = (uint64_t)written[other] + read[other];
-    stores->wins = is_known && others < usual - usual / 5 ? stores->wins + 1 : 0;
+    const enum um_mem_stores_kind in_use = stores->in_use, other = other_of(stores);
+    const uint32_t written = um_mem_stores_cost_usual(&stores->cost[in_use]);
+    const uint32_t written_other = um_mem_stores_cost_usual(&stores->cost[other]);
+    const uint32_t plain = (uint32_t)loads, not_plain = (uint32_t)(loads >> 32);
+    const bool is_known = written && written_other && plain && not_plain;
+    const uint64_t usual = (uint64_t)written + (in_use == UM_STORES_CACHED ? plain : not_plain);
+    const uint64_t others = (uint64_t)written_other + (in_use == UM_STORES_CACHED ? not_plain : plain);
+    /* a narrow ring is left unless it is clearly better: where caches hold a wide one, that is a little faster */
+    const uint64_t least = in_use == UM_STORES_NARROW ? usual + usual / 10 : usual - usual / 5;
+    stores->wins = is_known && others < least ? stores->wins + 1 : 0;
     if (stores->wins == 0) {
-        use_go_on_longer(stores);
+        other_lost(stores);
     } else if (in_use == UM_STORES_CACHED && stores->wins < UM_STORES_PROOF) {
         use_begin(stores, in_use);
     } else {
         stores->wins = 0;
+        stores->rival = UM_STORES_NONTEMPORAL;
         use_begin(stores, other);
     }
-    stores->usual_then = written[stores->in_use];
+    stores->usual_then = stores->in_use == in_use ? written : written_other;
 }
 
 void um_mem_stores_end(struct um_mem_stores *stores, enum um_mem_stores_kind kind, uint64_t ticks, uint32_t len,
@@ -267,9 +313,8 @@ void um_mem_stores_end(struct um_mem_stores *stores, enum um_mem_stores_kind kin
 
 /* ---- the receiver ---- */
 
-uint64_t um_mem_loads_add(struct um_mem_loads *loads, enum um_mem_stores_kind kind, uint64_t ticks, uint32_t len)
+uint64_t um_mem_loads_add(struct um_mem_loads *loads, bool is_other, uint64_t ticks, uint32_t len)
 {
-    um_mem_stores_cost_add(&loads->cost[kind], ticks, len);
-    return (uint64_t)um_mem_stores_cost_usual(&loads->cost[UM_STORES_NONTEMPORAL]) << 32 |
-           um_mem_stores_cost_usual(&loads->cost[UM_STORES_CACHED]);
+    um_mem_stores_cost_add(&loads->cost[is_other], ticks, len);
+    return (uint64_t)um_mem_stores_cost_usual(&loads->cost[true]) << 32 | um_mem_stores_cost_usual(&loads->cost[false]);
 }

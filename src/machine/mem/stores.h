@@ -16,7 +16,8 @@
 
 #include "machine/machine.h"
 
-enum um_mem_stores_kind { UM_STORES_CACHED, UM_STORES_NONTEMPORAL, UM_STORES_KINDS };
+/* The last one: ordinary stores, too, but into the lane's big byte ring instead of its wide one. */
+enum um_mem_stores_kind { UM_STORES_CACHED, UM_STORES_NONTEMPORAL, UM_STORES_NARROW, UM_STORES_KINDS };
 
 enum {
     UM_STORES_UNIT = 4096, /* bytes that a cost is for */
@@ -46,24 +47,28 @@ enum um_mem_stores_phase {
 /* What the sender has learned. All zero at first. */
 struct um_mem_stores {
     struct um_mem_stores_cost cost[UM_STORES_KINDS];
-    uint64_t bytes_left; /* bytes of bodies until the next comparison; in a trial: until the first timed body */
-    uint32_t usual_then; /* the usual cost of the kind in use at the last comparison; 0: there was none */
-    uint32_t awaited;    /* the count of consumed records at which the receiver has taken all of the trial */
-    uint32_t ring_bytes; /* bytes of the ring, or of the cell, that the last body went into or might have */
+    uint64_t bytes_left;   /* bytes of bodies until the next comparison; in a trial: until the first timed body */
+    uint32_t usual_then;   /* the usual cost of the kind in use at the last comparison; 0: there was none */
+    uint32_t awaited;      /* the count of consumed records at which the receiver has taken all of the trial */
+    uint32_t ring_bytes;   /* bytes of the ring, or of the cell, that the last body went into or might have */
+    uint32_t narrow_bytes; /* set by the lane: bytes of its big ring if it can go back there; 0: it cannot */
     uint32_t compared;  /* bit n: bodies of 2^n bytes or more, but less than twice as many, have brought a comparison */
     uint32_t rounds;    /* rounds of that ring, or as many bytes, from one comparison to the next */
     uint8_t phase;      /* enum um_mem_stores_phase */
     uint8_t in_use;     /* enum um_mem_stores_kind */
+    uint8_t rival;      /* the same: what is compared with UM_STORES_CACHED if that is in use; 0: not chosen yet */
     uint8_t size_class; /* log2 of the length of the bodies that were compared last; 0: there were none */
-    uint8_t skipped;    /* bodies of a comparison that could not be timed, or were written with the other kind */
-    uint8_t untimed;    /* bodies since one was timed */
-    uint8_t wins;       /* comparisons in a row that the other kind has won */
-    bool is_timed;      /* the body that is written now */
+    uint8_t narrow_lost, narrow_wait; /* comparisons with non-temporal stores between two with the big ring; until the
+                                         next one */
+    uint8_t skipped; /* bodies of a comparison that could not be timed, or were written with the other kind */
+    uint8_t untimed; /* bodies since one was timed */
+    uint8_t wins;    /* comparisons in a row that the other kind has won */
+    bool is_timed;   /* the body that is written now */
 };
 
 /* What the receiver has learned. All zero at first. */
 struct um_mem_loads {
-    struct um_mem_stores_cost cost[UM_STORES_KINDS];
+    struct um_mem_stores_cost cost[2]; /* of bodies written as UM_STORES_CACHED says, and in other ways */
 };
 
 /*
@@ -76,13 +81,20 @@ enum um_mem_stores_kind um_mem_stores_begin(struct um_mem_stores *stores, uint32
  * above. False: um_mem_stores_begin() or um_mem_stores_pass() is to be called. */
 static inline bool um_mem_stores_stay(struct um_mem_stores *stores, uint32_t len, uint32_t ring_bytes)
 {
-    if (stores->phase != UM_STORES_USE || stores->in_use != UM_STORES_CACHED || stores->bytes_left <= len ||
+    if (stores->phase != UM_STORES_USE || stores->in_use == UM_STORES_NONTEMPORAL || stores->bytes_left <= len ||
         stores->untimed + 1 >= UM_STORES_EVERY || ring_bytes != stores->ring_bytes)
         return false;
     stores->bytes_left -= len;
     stores->untimed++;
     stores->is_timed = false;
     return true;
+}
+
+/* Shall the next bodies lie in the big ring? */
+static inline bool um_mem_stores_are_narrow(const struct um_mem_stores *stores)
+{
+    return stores->phase == UM_STORES_TRIAL ? stores->in_use == UM_STORES_CACHED && stores->rival == UM_STORES_NARROW
+                                            : stores->in_use == UM_STORES_NARROW;
 }
 
 /* True if the user chose non-temporal stores. */
@@ -102,8 +114,9 @@ void um_mem_stores_give_up(struct um_mem_stores *stores);
  * receiver published it, which may be anything. */
 void um_mem_stores_compare(struct um_mem_stores *stores, uint64_t loads);
 
-/* Adds the ticks that the receiver took to move a timed body away. Returns what it is to publish. */
-uint64_t um_mem_loads_add(struct um_mem_loads *loads, enum um_mem_stores_kind kind, uint64_t ticks, uint32_t len);
+/* Adds the ticks that the receiver took to move a timed body away. is_other: it was not written as UM_STORES_CACHED
+ * says. Returns what it is to publish. */
+uint64_t um_mem_loads_add(struct um_mem_loads *loads, bool is_other, uint64_t ticks, uint32_t len);
 
 /* Chooses for the process: auto, cached or nontemporal; NULL: auto. machine.h, um_machine_param.set. */
 int um_mem_set_stores(const char *value);

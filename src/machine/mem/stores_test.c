@@ -23,6 +23,9 @@ struct pair {
     struct um_mem_loads loads;
     uint64_t told;                            /* by the receiver */
     uint32_t written, nontemporal, timed;     /* bodies */
+    uint32_t narrow;                          /* bodies */
+    bool is_narrow;                           /* the lane: its next body goes into the big ring */
+    uint32_t in_row;                          /* bodies in the big ring, one after the other */
     uint32_t lag;                             /* records that the receiver is behind */
     bool is_mute;                             /* it tells nothing */
     uint32_t place;                           /* in the ring, of the next body */
@@ -52,15 +55,22 @@ static void body_pass_as(struct pair *p, const struct costs *costs, uint64_t mor
         kind = um_mem_stores_begin(&p->stores, len, ring);
     if (is_own)
         kind = UM_STORES_CACHED;
+    if (kind != UM_STORES_NONTEMPORAL)
+        kind = p->is_narrow ? UM_STORES_NARROW : UM_STORES_CACHED;
+    p->narrow += kind == UM_STORES_NARROW;
+    p->in_row = kind == UM_STORES_NARROW ? p->in_row + 1 : 0;
+    if (kind == UM_STORES_NARROW && p->in_row < 12) /* the caches do not keep its lines yet */
+        more += 1500;
     p->written++;
     p->nontemporal += kind == UM_STORES_NONTEMPORAL;
     const uint64_t write = costs->write[kind] * len / LEN + more + fetch_cost(p, kind, len);
-    if (!p->stores.is_timed)
-        return;
-    p->timed++;
-    um_mem_stores_end(&p->stores, kind, write, len, p->written);
-    if (!p->is_mute)
-        p->told = um_mem_loads_add(&p->loads, kind, costs->read[kind] * len / LEN + more, len);
+    if (p->stores.is_timed) {
+        p->timed++;
+        um_mem_stores_end(&p->stores, kind, write, len, p->written);
+    }
+    p->is_narrow = um_mem_stores_are_narrow(&p->stores);
+    if (p->stores.is_timed && !p->is_mute)
+        p->told = um_mem_loads_add(&p->loads, kind != UM_STORES_CACHED, costs->read[kind] * len / LEN + more, len);
 }
 
 static void body_pass(struct pair *p, const struct costs *costs, uint64_t more, uint32_t ring)
@@ -399,6 +409,76 @@ static void one_comparison_does_not_end_ordinary_stores(void **state)
     }
 }
 
+/* ---- the big ring ---- */
+
+/* As measured with buffers that stay in the caches, and with others. */
+static const struct costs warm = {{800, 1100, 900}, {360, 900, 400}}, cold = {{2300, 2600, 900}, {1500, 2500, 900}};
+
+static struct pair with_big_ring(void)
+{
+    return (struct pair){.stores.narrow_bytes = RING / 16};
+}
+
+static void buffers_that_fill_the_caches_bring_the_big_ring_back(void **state)
+{
+    (void)state;
+    struct pair p = with_big_ring();
+    run(&p, &warm, 100 * ROUND);
+    for (int i = 0; i < 5; i++) {
+        run(&p, &cold, 300 * ROUND);
+        assert_int_equal(p.stores.in_use, UM_STORES_NARROW);
+        uint32_t before = p.narrow;
+        run(&p, &cold, 100000);
+        assert_in_range(p.narrow - before, 95000, 99999); /* all but trials */
+        run(&p, &warm, 600 * ROUND);
+        assert_int_equal(p.stores.in_use, UM_STORES_CACHED);
+        before = p.narrow;
+        run(&p, &warm, 100000);
+        assert_in_range(p.narrow - before, 1, 500); /* these trials are rare */
+    }
+}
+
+/* Passes bodies with the big ring's cost in per cent of that of the wide one. Returns what is in use then. */
+static unsigned in_use_at(struct pair *p, uint64_t percent)
+{
+    const struct costs costs = {{1000, 3000, 10 * percent}, {1000, 3000, 10 * percent}};
+    run(p, &costs, 2000 * ROUND);
+    return p->stores.in_use;
+}
+
+/* It is taken if it is much better, and kept if it is clearly better. */
+static void the_big_ring_is_left_sooner_than_it_is_taken(void **state)
+{
+    (void)state;
+    struct pair p = with_big_ring();
+    assert_int_equal(in_use_at(&p, 85), UM_STORES_CACHED);
+    assert_int_equal(in_use_at(&p, 75), UM_STORES_NARROW);
+    assert_int_equal(in_use_at(&p, 85), UM_STORES_NARROW);
+    assert_int_equal(in_use_at(&p, 95), UM_STORES_CACHED);
+    assert_int_equal(in_use_at(&p, 85), UM_STORES_CACHED);
+}
+
+static void a_lane_without_another_ring_has_no_choice_of_it(void **state)
+{
+    (void)state;
+    struct pair p = {0};
+    run(&p, &cold, 1000 * ROUND);
+    assert_int_equal(p.narrow, 0);
+    assert_int_equal(p.stores.in_use, UM_STORES_CACHED);
+}
+
+/* The better one of the two others is found, whichever it is. */
+static void non_temporal_stores_are_compared_as_before(void **state)
+{
+    (void)state;
+    struct pair p = with_big_ring();
+    const struct costs costs = {{2800, 1200, 2700}, {1500, 1000, 1500}};
+    run(&p, &costs, 20 * ROUND);
+    assert_int_equal(p.stores.in_use, UM_STORES_NONTEMPORAL);
+    run(&p, &cold, 1100 * ROUND);
+    assert_int_equal(p.stores.in_use, UM_STORES_NARROW);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -422,6 +502,10 @@ int main(void)
         cmocka_unit_test_setup(it_is_known_beforehand_which_body_is_timed, choose_auto),
         cmocka_unit_test_setup(bodies_that_are_passed_count, choose_auto),
         cmocka_unit_test_setup(one_comparison_does_not_end_ordinary_stores, choose_auto),
+        cmocka_unit_test_setup(buffers_that_fill_the_caches_bring_the_big_ring_back, choose_auto),
+        cmocka_unit_test_setup(the_big_ring_is_left_sooner_than_it_is_taken, choose_auto),
+        cmocka_unit_test_setup(a_lane_without_another_ring_has_no_choice_of_it, choose_auto),
+        cmocka_unit_test_setup(non_temporal_stores_are_compared_as_before, choose_auto),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
