@@ -46,7 +46,8 @@ enum {
 /* Flags of a record with a body. */
 enum {
     UM_FLAG_TIMED = 0x20, /* the sender has timed the copy into the record; the receiver times the copy out of it */
-    UM_FLAG_KIND = 0x10,  /* in a timed record: its body was written with non-temporal stores */
+    UM_FLAG_KIND = 0x10,  /* in a timed record: its body was written with non-temporal stores, or into the big ring of
+                           * a lane that has a wide one */
     UM_FLAG_PASS = 0x10,  /* in a record with its body in a cell: the cell is the receiver's after that */
 };
 

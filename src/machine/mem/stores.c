@@ -11,16 +11,24 @@ enum {
     UM_STORES_BACK = 2,              /* rounds of a trial of ordinary stores before it is timed */
     UM_STORES_SETTLE = 16,           /* rounds of the big ring before it is timed: by then the caches keep its lines */
     UM_STORES_PROOF = 2,             /* comparisons in a row that make a sender leave ordinary stores */
-    UM_STORES_RARE = 7,              /* the most comparisons that pass between two with the big ring */
+    UM_STORES_PART = 16,             /* a trial of a wide ring is timed after so much of what lies between two trials */
     UM_STORES_SKIP_MAX = 64,         /* a comparison is given up when more bodies than that are skipped */
     UM_STORES_BYTES_MAX = 128 << 20, /* bytes of bodies from one comparison to the next, at most */
 };
+
+/*
+ * Bytes of bodies before the big ring is compared for the first time, and between two comparisons at most: each costs
+ * the time in which the lane's contents leave the wide ring. A cache may also take some hundred MiB to keep a wide
+ * ring.
+ */
+#define UM_STORES_NARROW_FIRST (UINT64_C(512) << 20)
+#define UM_STORES_NARROW_LAST  (UINT64_C(1) << 30)
 
 /* Rounds of the ring from one comparison to the next while that kind is in use. A trial of ordinary stores costs
  * UM_STORES_BACK rounds with what may be the slower kind. */
 static const struct {
     uint32_t first, last;
-} rounds_of[] = {[UM_STORES_CACHED] = {1, 128}, [UM_STORES_NONTEMPORAL] = {64, 512}, [UM_STORES_NARROW] = {64, 512}};
+} rounds_of[] = {[UM_STORES_CACHED] = {1, 128}, [UM_STORES_NONTEMPORAL] = {64, 512}, [UM_STORES_NARROW] = {64, 1024}};
 
 static enum { CHOSEN_AUTO, CHOSEN_CACHED, CHOSEN_NONTEMPORAL } chosen;
 
@@ -93,8 +101,10 @@ static uint8_t class_of(uint32_t len)
 static void use_go_on(struct um_mem_stores *stores)
 {
     const uint64_t bytes = (uint64_t)stores->rounds * stores->ring_bytes;
+    const uint64_t most = stores->in_use == UM_STORES_NARROW ? UM_STORES_NARROW_LAST : UM_STORES_BYTES_MAX;
     stores->phase = UM_STORES_USE;
-    stores->bytes_left = bytes < UM_STORES_BYTES_MAX ? bytes : UM_STORES_BYTES_MAX;
+    stores->bytes_left = bytes < most ? bytes : most;
+    stores->narrow_left -= stores->narrow_left < stores->bytes_left ? stores->narrow_left : stores->bytes_left;
 }
 
 static void use_begin(struct um_mem_stores *stores, enum um_mem_stores_kind kind)
@@ -119,7 +129,8 @@ static void ring_begin(struct um_mem_stores *stores, uint32_t ring_bytes)
     stores->ring_bytes = ring_bytes;
     stores->usual_then = 0;
     stores->compared = 0;
-    stores->narrow_lost = stores->narrow_wait = 0;
+    stores->narrow_every = 0;
+    stores->narrow_left = UM_STORES_NARROW_FIRST;
     stores->wins = 0;
     stores->rival = UM_STORES_NONTEMPORAL;
     use_begin(stores, UM_STORES_CACHED);
@@ -142,7 +153,9 @@ static void trial_begin(struct um_mem_stores *stores, uint32_t len)
     stores->phase = UM_STORES_TRIAL;
     stores->bytes_left = other == UM_STORES_NONTEMPORAL ? UM_STORES_WARM * (uint64_t)len
                          : other == UM_STORES_NARROW    ? UM_STORES_SETTLE * (uint64_t)stores->narrow_bytes
-                                                        : UM_STORES_BACK * (uint64_t)stores->ring_bytes;
+                         : stores->in_use == UM_STORES_NARROW
+                             ? stores->rounds / UM_STORES_PART * (uint64_t)stores->ring_bytes
+                             : UM_STORES_BACK * (uint64_t)stores->ring_bytes;
 }
 
 static bool count_down(uint64_t *bytes_left, uint32_t len)
@@ -174,7 +187,6 @@ static void class_meet(struct um_mem_stores *stores, uint32_t len)
     if (stores->phase != UM_STORES_USE || stores->compared == 0 || stores->compared & class)
         return;
     stores->compared |= class;
-    stores->narrow_wait = 0;
     if (stores->bytes_left > stores->ring_bytes)
         stores->bytes_left = stores->ring_bytes;
 }
@@ -227,10 +239,13 @@ static void watch_use(struct um_mem_stores *stores)
 {
     const uint32_t usual = um_mem_stores_cost_usual(&stores->cost[stores->in_use]);
     const uint32_t first = rounds_of[stores->in_use].first, sooner = stores->rounds / 8;
-    if (stores->usual_then == 0 || usual <= 2 * stores->usual_then)
+    if (stores->usual_then == 0)
+        return;
+    if (usual > stores->usual_then + stores->usual_then / 2)
+        stores->narrow_left = 0; /* the caches may no longer hold the ring */
+    if (usual <= 2 * stores->usual_then)
         return;
     stores->usual_then = usual;
-    stores->narrow_wait = 0;
     stores->rounds = sooner > first ? sooner : first;
     use_go_on(stores);
 }
@@ -241,14 +256,10 @@ static bool narrow_is_next(struct um_mem_stores *stores)
 {
     if (stores->in_use != UM_STORES_CACHED || !stores->narrow_bytes)
         return false;
-    if (stores->rival == UM_STORES_NARROW) {
-        const uint32_t longer = 2 * stores->narrow_lost + 1;
-        stores->narrow_lost = stores->narrow_wait = longer < UM_STORES_RARE ? longer : UM_STORES_RARE;
-        return false;
-    }
-    if (stores->narrow_wait == 0)
-        return true;
-    stores->narrow_wait--;
+    if (stores->rival != UM_STORES_NARROW)
+        return stores->narrow_left == 0;
+    const uint64_t longer = stores->narrow_every ? 2 * stores->narrow_every : UM_STORES_NARROW_FIRST;
+    stores->narrow_left = stores->narrow_every = longer < UM_STORES_NARROW_LAST ? longer : UM_STORES_NARROW_LAST;
     return false;
 }
 
@@ -275,16 +286,20 @@ void um_mem_stores_compare(struct um_mem_stores *stores, uint64_t loads)
     const bool is_known = written && written_other && plain && not_plain;
     const uint64_t usual = (uint64_t)written + (in_use == UM_STORES_CACHED ? plain : not_plain);
     const uint64_t others = (uint64_t)written_other + (in_use == UM_STORES_CACHED ? not_plain : plain);
-    /* a narrow ring is left unless it is clearly better: where caches hold a wide one, that is a little faster */
-    const uint64_t least = in_use == UM_STORES_NARROW ? usual + usual / 10 : usual - usual / 5;
+    /* The big ring has to be much better: its sender and its receiver wait for each other more often, which these times
+     * do not tell. */
+    const uint64_t least = in_use == UM_STORES_NARROW  ? usual + usual / 4
+                           : other == UM_STORES_NARROW ? usual - usual / 4
+                                                       : usual - usual / 5;
     stores->wins = is_known && others < least ? stores->wins + 1 : 0;
     if (stores->wins == 0) {
         other_lost(stores);
-    } else if (in_use == UM_STORES_CACHED && stores->wins < UM_STORES_PROOF) {
+    } else if (in_use != UM_STORES_NONTEMPORAL && stores->wins < UM_STORES_PROOF) {
         use_begin(stores, in_use);
     } else {
         stores->wins = 0;
         stores->rival = UM_STORES_NONTEMPORAL;
+        stores->narrow_left = UM_STORES_NARROW_FIRST;
         use_begin(stores, other);
     }
     stores->usual_then = stores->in_use == in_use ? written : written_other;

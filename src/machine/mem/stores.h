@@ -1,12 +1,15 @@
 /*
- * Which stores write the bodies of a lane: ordinary ones, or non-temporal ones, which bypass the caches.
+ * How the bodies of a lane are written: with ordinary stores, with non-temporal ones, which bypass the caches, or with
+ * ordinary ones into the lane's big byte ring instead of its wide one.
  *
  * Where the sender's and the receiver's processor share a cache, ordinary stores take half the time: the receiver finds
  * the lines there. Where they do not, each line is fetched from the receiver's cache before it is written, and from the
- * sender's when it is read, and memory is the faster way for both. A process cannot see where the two are: a virtual
- * machine does not tell, and threads move. So it is measured. The sender times some of the copies into records. The
- * receiver times how long it takes to move the same bodies away, and stores that in the lane's control block. The kind
- * with the smaller sum is in use. From time to time a trial compares it with the other kind.
+ * sender's when it is read, and memory is the faster way for both. A wide ring is faster than the big one while a cache
+ * holds its lines, and slower where the program's buffers fill the caches. A process cannot see any of that: a virtual
+ * machine does not tell where the two are, and threads move. So it is measured. The sender times some of the copies
+ * into records. The receiver times how long it takes to move the same bodies away, and stores that in the lane's
+ * control block. The kind with the smaller sum is in use. From time to time a trial compares it with another kind:
+ * ordinary stores into the wide ring in turn with the two others, these with it.
  *
  * Owns: what the two ends of a lane have learned, and the user's choice. Must not know lanes, records nor the clock.
  * Threading: a struct is its caller's; the choice is made before lanes are open.
@@ -51,6 +54,8 @@ struct um_mem_stores {
     uint32_t usual_then;   /* the usual cost of the kind in use at the last comparison; 0: there was none */
     uint32_t awaited;      /* the count of consumed records at which the receiver has taken all of the trial */
     uint32_t ring_bytes;   /* bytes of the ring, or of the cell, that the last body went into or might have */
+    uint64_t narrow_left;  /* bytes of bodies until the big ring may be compared; counted when a comparison ends */
+    uint64_t narrow_every; /* bytes between two such comparisons; 0: there was none yet */
     uint32_t narrow_bytes; /* set by the lane: bytes of its big ring if it can go back there; 0: it cannot */
     uint32_t compared;  /* bit n: bodies of 2^n bytes or more, but less than twice as many, have brought a comparison */
     uint32_t rounds;    /* rounds of that ring, or as many bytes, from one comparison to the next */
@@ -58,12 +63,10 @@ struct um_mem_stores {
     uint8_t in_use;     /* enum um_mem_stores_kind */
     uint8_t rival;      /* the same: what is compared with UM_STORES_CACHED if that is in use; 0: not chosen yet */
     uint8_t size_class; /* log2 of the length of the bodies that were compared last; 0: there were none */
-    uint8_t narrow_lost, narrow_wait; /* comparisons with non-temporal stores between two with the big ring; until the
-                                         next one */
-    uint8_t skipped; /* bodies of a comparison that could not be timed, or were written with the other kind */
-    uint8_t untimed; /* bodies since one was timed */
-    uint8_t wins;    /* comparisons in a row that the other kind has won */
-    bool is_timed;   /* the body that is written now */
+    uint8_t skipped;    /* bodies of a comparison that could not be timed, or were written with the other kind */
+    uint8_t untimed;    /* bodies since one was timed */
+    uint8_t wins;       /* comparisons in a row that the other kind has won */
+    bool is_timed;      /* the body that is written now */
 };
 
 /* What the receiver has learned. All zero at first. */

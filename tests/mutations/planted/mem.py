@@ -291,7 +291,7 @@ MUTATIONS = [
     (
         "one comparison ends ordinary stores",
         "src/machine/mem/stores.c",
-        "in_use == UM_STORES_CACHED && stores->wins < UM_STORES_PROOF",
+        "in_use != UM_STORES_NONTEMPORAL && stores->wins < UM_STORES_PROOF",
         "false",
         ["stores"],
     ),
@@ -536,7 +536,7 @@ MUTATIONS = [
     (
         "stores that have become slower are not noticed",
         "src/machine/mem/stores.c",
-        "    if (stores->usual_then == 0 || usual <= 2 * stores->usual_then)",
+        "    if (usual <= 2 * stores->usual_then)",
         "    if (stores->usual_then <= usual || usual <= 2 * stores->usual_then)",
         ["stores"],
     ),
@@ -1092,15 +1092,15 @@ MUTATIONS = [
     (
         "the big ring is kept until the wide one is much better",
         "src/machine/mem/stores.c",
-        "in_use == UM_STORES_NARROW ? usual + usual / 10 : usual - usual / 5",
-        "usual - usual / 5",
+        "in_use == UM_STORES_NARROW  ? usual + usual / 4",
+        "in_use == UM_STORES_NARROW  ? usual - usual / 5",
         ["stores"],
     ),
     (
         "the big ring is compared as often as non-temporal stores",
         "src/machine/mem/stores.c",
-        "    stores->narrow_wait--;\n    return false;",
-        "    stores->narrow_wait--;\n    return true;",
+        "        return stores->narrow_left == 0;",
+        "        return true;",
         ["stores"],
     ),
     (
@@ -1108,6 +1108,27 @@ MUTATIONS = [
         "src/machine/mem/stores.c",
         "UM_STORES_SETTLE * (uint64_t)stores->narrow_bytes",
         "0 * (uint64_t)stores->narrow_bytes",
+        ["stores"],
+    ),
+    (
+        "bodies that take longer do not bring a comparison with the big ring",
+        "src/machine/mem/stores.c",
+        "    if (usual > stores->usual_then + stores->usual_then / 2)\n",
+        "    if (usual > 1000 * stores->usual_then)\n",
+        ["stores"],
+    ),
+    (
+        "one comparison ends the use of the big ring",
+        "src/machine/mem/stores.c",
+        "in_use != UM_STORES_NONTEMPORAL && stores->wins < UM_STORES_PROOF",
+        "in_use == UM_STORES_CACHED && stores->wins < UM_STORES_PROOF",
+        ["stores"],
+    ),
+    (
+        "a new wide ring is compared with the big one at once",
+        "src/machine/mem/stores.c",
+        "    stores->narrow_every = 0;\n    stores->narrow_left = UM_STORES_NARROW_FIRST;",
+        "    stores->narrow_every = 0;\n    stores->narrow_left = 0;",
         ["stores"],
     ),
 ]
