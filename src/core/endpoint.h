@@ -196,7 +196,7 @@ struct um_core_ep {
     struct um_list leaving; /* peers whose lane to this endpoint has ended: the tick checks for the end of their port */
     struct um_list ended;   /* peers that can be freed */
     struct um_list jobs;
-    uint64_t job_bytes; /* bytes of bodies that steps of jobs have moved, to bound a call */
+    uint64_t job_bytes; /* bytes of bodies that steps of jobs have moved, at least, to bound a call */
     struct um_pool ops;
     struct um_core_stats stats;
     struct um_core_peer **peers; /* by number; NULL: the number is free */

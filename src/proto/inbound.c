@@ -176,12 +176,14 @@ void um_proto_inbound_drop(struct um_proto_inbound *in)
 static bool inbound_step(struct um_core_ep *ep, struct um_core_job *job)
 {
     struct um_proto_inbound *in = UM_CONTAINER(job, struct um_proto_inbound, job);
-    const uint64_t before = in->moved, left = in->arrival.len - before;
+    const uint64_t before = in->moved, total = in->arrival.len;
+    const uint64_t limit = in->op == UM_WIRE_RTS && in->dest.len < total ? in->dest.len : total;
     const bool was_pushed = in->pushed;
     if (in->pushed && in->op != UM_WIRE_READ)
         return um_proto_ask_records(in);
     const bool lives = in->class->step(ep, in);
-    ep->job_bytes += !lives ? left : in->moved > before ? in->moved - before : 0;
+    const uint64_t after = lives ? in->moved : limit;
+    ep->job_bytes += after > before ? after - before : 0;
     return !lives || in->moved != before || in->pushed != was_pushed;
 }
 

@@ -59,9 +59,10 @@ static bool help_step(struct um_core_ep *ep, struct um_core_job *job)
     const int ret = is_mine ? um_proto_part_move(&sides, h->parts - 1 - h->copied, h->shift, op->len) : -EAGAIN;
     if (ret == -EINPROGRESS)
         return false;
+    if (ret == 0)
+        ep->job_bytes += UINT64_C(1) << h->shift;
     h->copied += ret == 0;
     ep->helped += ret == 0;
-    ep->job_bytes += UINT64_C(1) << h->shift;
     /* sync: part-copied (partner part-seen) */
     um_store_release_u64(&w->sender, um_proto_claims_word(h->round, h->copied, h->copied));
     if (ret)

@@ -152,11 +152,7 @@ static void some_of_each_class_are_announced(void **state)
 /* Returns the bytes of the last body that was sent, in the ring or in a cell. */
 static uint32_t last_part(const struct um_mem_lane *lane)
 {
-    uint64_t word;
-    uint32_t at = lane->head;
-    do
-        word = lane->ring.records[--at & (lane->ring.record_count - 1)].word;
-    while ((uint8_t)(word >> 32) == UM_OPCODE_NARROW);
+    const uint64_t word = lane->ring.records[(lane->head - 1) & (lane->ring.record_count - 1)].word;
     const uint32_t len = (uint32_t)(word >> 48);
     return len & UM_LEN_CELL ? (len & UM_LEN_MASK) + 1 : len;
 }

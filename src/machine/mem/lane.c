@@ -203,13 +203,18 @@ static void lane_narrow(struct um_mem_lane *lane, bool on)
         um_mem_ring_widen(&lane->ring, lane->wide_map.base);
 }
 
-/* Changes to the ring that the lane's stores want. If that is not possible now, it is after a later body: all records
- * that have been promised room must fit. */
-static __attribute__((noinline)) void lane_turn(struct um_mem_lane *lane)
+/* Changes to the ring that is wanted. If that is not possible now, it is later. Two records must fit: the change and
+ * the next one of the caller. */
+static void lane_turn(struct um_mem_lane *lane, bool narrow)
 {
-    const bool is_due = (int32_t)(lane->head - lane->promised_to) >= 0;
-    if (lane->wide_map.base && !lane->is_fresh && (lane->is_narrow || is_due) && lane_room(lane) > 0)
-        lane_narrow(lane, !lane->is_narrow);
+    if (narrow != lane->is_narrow && lane->wide_map.base && !lane->is_fresh && lane_room(lane) > 1)
+        lane_narrow(lane, narrow);
+}
+
+/* Are records still to be claimed that lane_has_room() gave room for? */
+static inline bool lane_has_pledge(const struct um_mem_lane *lane)
+{
+    return lane->promised_to - lane->head - 1 < UM_BIG_RECORDS;
 }
 
 static bool lane_has_place(const struct um_mem_lane *lane, uint32_t body_len)
@@ -245,6 +250,17 @@ static bool lane_is_wide_due(struct um_mem_lane *lane, uint32_t bytes_before, ui
     return lane_count_reason(lane);
 }
 
+/* A lane that goes on with short bodies alone returns to its wide ring: its stores are compared with longer ones, and
+ * say nothing of these. */
+static void lane_count_short(struct um_mem_lane *lane, uint32_t body_len)
+{
+    enum { LOOKS = 32 }; /* for credit */
+    if (body_len >= UM_NONTEMPORAL_MIN || ++lane->short_looks < LOOKS)
+        return;
+    um_mem_stores_widen(&lane->stores);
+    lane_turn(lane, false);
+}
+
 /* Reads the credit again because what is known is not enough, at least once in each round of the ring; goes on in a
  * wide ring when that is due. False: the peer wrote an impossible value. */
 static bool lane_look_for_credit(struct um_mem_lane *lane, uint32_t body_len)
@@ -254,6 +270,8 @@ static bool lane_look_for_credit(struct um_mem_lane *lane, uint32_t body_len)
         return false;
     if (__builtin_expect(lane->is_fresh, 0))
         um_mem_lane_touch_end(lane);
+    if (__builtin_expect(lane->is_narrow, 0))
+        lane_count_short(lane, body_len);
     if (lane_is_wide_due(lane, bytes_before, body_len))
         lane_widen(lane);
     return true;
@@ -274,11 +292,29 @@ static int lane_make_room(struct um_mem_lane *lane, uint32_t body_len)
     return lane_has_place(lane, body_len) ? 0 : -EAGAIN;
 }
 
+/* Changes to the ring that the lane's stores want, before a body that was about to be claimed. Results as lane_claim();
+ * *start_p: where it begins now. */
+static __attribute__((noinline)) int lane_claim_turned(struct um_mem_lane *lane, uint32_t body_len, uint32_t *start_p)
+{
+    lane_turn(lane, um_mem_stores_want_narrow(&lane->stores));
+    const int ret = lane_has_place(lane, body_len) ? 0 : lane_make_room(lane, body_len);
+    *start_p = um_mem_body_start(&lane->ring, lane->bytes_head, body_len);
+    return ret;
+}
+
+/* Is a body of this length to be preceded by such a change? */
+static inline bool lane_is_to_turn(const struct um_mem_lane *lane, uint32_t body_len)
+{
+    return __builtin_expect(body_len >= UM_NONTEMPORAL_MIN, 0) &&
+           __builtin_expect(um_mem_stores_want_narrow(&lane->stores) != lane->is_narrow, 0) && !lane_has_pledge(lane);
+}
+
 /* Claims a body of UM_NONTEMPORAL_MIN bytes or more. In a stream it mostly takes ordinary stores into the ring. */
 static inline void lane_long_claim(struct um_mem_lane *lane, uint32_t start, bool begins, struct um_slot *slot)
 {
     struct um_mem_cell *cell = um_mem_cell_for(lane, begins || lane->has_promised);
     lane->has_promised = false;
+    lane->short_looks = 0;
     if (cell || lane->lone_goes_on || lane->is_fresh ||
         !um_mem_stores_stay(&lane->stores, slot->body_len, um_mem_lane_stores_ring(lane))) {
         um_mem_lane_long_claim(lane, cell, start, slot);
@@ -300,6 +336,11 @@ static inline __attribute__((always_inline)) int lane_claim(struct um_mem_lane *
         if (ret)
             return ret;
         start = um_mem_body_start(&lane->ring, lane->bytes_head, body_len);
+    }
+    if (lane_is_to_turn(lane, body_len)) {
+        int ret = lane_claim_turned(lane, body_len, &start);
+        if (ret)
+            return ret;
     }
     slot_p->header = lane->next->header;
     slot_p->body_len = body_len;
@@ -352,10 +393,8 @@ void um_mem_commit(struct um_lane *base, const struct um_slot *slot, uint8_t op,
         len = slot->body_len;
         if (__builtin_expect(len >= UM_NONTEMPORAL_MIN, 0)) {
             const uint32_t end = um_mem_lane_long_commit(lane, slot);
-            lane_publish(lane, op, flags | (uint8_t)end, end >> 8);
-            if (__builtin_expect(um_mem_stores_are_narrow(&lane->stores) != lane->is_narrow, 0))
-                lane_turn(lane);
-            return;
+            flags |= (uint8_t)end;
+            len = end >> 8;
         }
     }
     lane_publish(lane, op, flags, len);
@@ -393,11 +432,12 @@ static bool lane_is_too_short(const struct um_mem_lane *lane)
     return lane->grown && !lane->widen_tried && lane->bytes_consumed == lane->bytes_head;
 }
 
-/* A message that the big ring never has room for goes through the wide one. */
-static void lane_widen_for(struct um_mem_lane *lane, uint32_t records, uint32_t body_len)
+/* Before a message of so many records: changes to the ring that is wanted. One that the big ring never has room for
+ * goes through the wide one. */
+static void lane_turn_for(struct um_mem_lane *lane, uint32_t records, uint32_t body_len)
 {
-    if (lane->is_narrow && (records + 1) * um_mem_body_space(body_len) > UM_BIG_BYTES && lane_room(lane) > records)
-        lane_narrow(lane, false);
+    const bool is_too_long = (records + 1) * um_mem_body_space(body_len) > UM_BIG_BYTES;
+    lane_turn(lane, um_mem_stores_want_narrow(&lane->stores) && !is_too_long);
 }
 
 bool um_mem_lane_has_room(struct um_lane *base, uint32_t records, uint32_t body_len)
@@ -407,9 +447,12 @@ bool um_mem_lane_has_room(struct um_lane *base, uint32_t records, uint32_t body_
     um_mem_receiver_observe(lane->link->port, lane->ctl);
     if (!lane_is_plain(lane) || body_len > lane->ring.body_max || (uint64_t)records * body_len > UM_ROOM_MAX)
         return false;
-    lane_widen_for(lane, records, body_len);
-    lane->has_promised = lane_takes(lane, records, body_len) ||
-                         (lane_look_for_credit(lane, body_len) && lane_takes(lane, records, body_len));
+    lane_turn_for(lane, records, body_len);
+    lane->has_promised = lane_takes(lane, records, body_len);
+    if (!lane->has_promised && lane_look_for_credit(lane, body_len)) {
+        lane_turn_for(lane, records, body_len);
+        lane->has_promised = lane_takes(lane, records, body_len);
+    }
     if (lane->has_promised)
         lane->promised_to = lane->head + records;
     else if (lane_is_too_short(lane) && lane_count_reason(lane))

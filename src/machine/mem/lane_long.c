@@ -3,7 +3,7 @@
  * lines come to the sender before.
  *
  * A lone message goes into a cell (cell.c), if there is one; every other body into the ring: the wide one, or the big
- * one where that is faster (stores.h), to which the lane changes at the end of a body (lane.c). Either way is compared
+ * one where that is faster (stores.h), to which the lane changes before a body (lane.c). Either way is compared
  * with non-temporal stores into the ring by a struct of its own (stores.h): what is best for the one may be worst for
  * the other. The two are not compared at the same time, because the receiver tells what all timed bodies took in one
  * word.

@@ -105,7 +105,6 @@ struct um_mem_lane {
     uint32_t bytes_consumed;
     uint32_t incarnation;
     uint32_t claim_bytes_end; /* bytes_head after the commit of the present claim */
-    uint32_t promised_to;     /* head when all records are committed that lane_has_room() gave room for */
     uint32_t polls;           /* the port's empty_polls at the last commit */
     bool has_streamed;   /* since the last look for credit that counted (wide_reasons), a record followed another one
                           * without an empty poll in between */
@@ -138,6 +137,8 @@ struct um_mem_lane {
     struct um_mem_cell cell;            /* of its wide ring */
     struct um_mem_cell *claimed;        /* of the present claim with a long body: the cell that it lies in, or NULL */
     struct um_mem_cell *writes;         /* the cell that its last body went into, if more may follow there */
+    uint32_t promised_to;               /* head when all records are committed that lane_has_room() gave room for */
+    uint32_t short_looks;               /* for credit, by short bodies, since the last long one, while it is narrow */
     uint32_t cell_used;                 /* bytes of that cell */
     bool has_promised;    /* lane_has_room() gave room for a message, whose first record is not claimed yet */
     bool is_lone;         /* the present claim with a long body belongs to a lone message for which there was a cell */

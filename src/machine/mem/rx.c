@@ -15,8 +15,9 @@
 #include <string.h>
 
 enum {
-    UM_BURST = 16,   /* records from one lane before the next one is looked at */
-    UM_HOT_KEEP = 8, /* number of lanes that are polled however idle they are */
+    UM_OWN_RECORDS = 8, /* of the machine, after which a poll may return although more follow */
+    UM_BURST = 16,      /* records from one lane before the next one is looked at */
+    UM_HOT_KEEP = 8,    /* number of lanes that are polled however idle they are */
     /* Empty polls after which the credit is published: more than a round trip takes. Otherwise a peer that replies
      * would wait for the credit's line, which it reads before it writes a record. */
     UM_IDLE_PUBLISH = 256,
@@ -177,7 +178,7 @@ static void rx_take_other(struct um_mem_rx *rx, uint64_t word)
         rx_go_on_widened(rx, len);
         return;
     }
-    if (op == UM_OPCODE_NARROW && rx->wide && len <= 1) {
+    if (op == UM_OPCODE_NARROW && rx->wide && len == (rx->ring.bytes == rx->wide)) {
         rx_go_on_narrowed(rx, len);
         return;
     }
@@ -257,12 +258,21 @@ static void rx_idle(struct um_mem_rx *rx)
     }
 }
 
+/* Handles a record that belongs to the machine, or is invalid. own: how many there were in this poll. Returns whether
+ * to look at the lane again: a hostile sender may have more of them than a poll should take. */
+static bool take_own(struct um_mem_rx *rx, uint64_t word, uint32_t *own)
+{
+    rx_take_other(rx, word);
+    return ++*own <= UM_OWN_RECORDS;
+}
+
 /* Polls every hot lane, beginning with the one whose turn it is. observe: memory is not coherent. */
 static inline __attribute__((always_inline)) int poll_each(struct um_mem_port *port, struct um_record *rec_p,
                                                            const bool observe)
 {
     if (__builtin_expect(port->vain_left <= 0, 0))
         hot_sweep(port);
+    uint32_t own = 0; /* records of the machine's own */
     for (uint32_t left = port->hot_count; left > 0; left--) {
         if (port->hot_next >= port->hot_count)
             port->hot_next = 0;
@@ -285,8 +295,7 @@ static inline __attribute__((always_inline)) int poll_each(struct um_mem_port *p
                 record_offer(rx, word, rec_p, true);
                 return 1;
             }
-            rx_take_other(rx, word);
-            left++; /* look again */
+            left += take_own(rx, word, &own);
             if (port->hot_count == 0)
                 break;
             continue;

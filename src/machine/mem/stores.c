@@ -164,12 +164,48 @@ static bool count_down(uint64_t *bytes_left, uint32_t len)
     return *bytes_left == 0;
 }
 
+/* Shall ordinary stores be compared with the big ring next? That comparison costs more than the other one. So it
+ * becomes rarer while it changes nothing. */
+static bool narrow_is_next(struct um_mem_stores *stores)
+{
+    if (stores->in_use != UM_STORES_CACHED || !stores->narrow_bytes)
+        return false;
+    if (stores->rival != UM_STORES_NARROW)
+        return stores->narrow_left == 0;
+    const uint64_t longer = stores->narrow_every ? 2 * stores->narrow_every : UM_STORES_NARROW_FIRST;
+    stores->narrow_left = stores->narrow_every = longer < UM_STORES_NARROW_LAST ? longer : UM_STORES_NARROW_LAST;
+    return false;
+}
+
+/* The other kind has lost. Ordinary stores are compared with two others, one soon after the other. */
+static void other_lost(struct um_mem_stores *stores)
+{
+    const bool is_next = narrow_is_next(stores);
+    stores->rival = is_next ? UM_STORES_NARROW : UM_STORES_NONTEMPORAL;
+    if (!is_next) {
+        use_go_on_longer(stores);
+        return;
+    }
+    use_go_on(stores);
+    if (stores->bytes_left > stores->ring_bytes)
+        stores->bytes_left = stores->ring_bytes;
+}
+
 void um_mem_stores_give_up(struct um_mem_stores *stores)
 {
     if (stores->phase == UM_STORES_USE)
         return;
     stores->wins = 0;
-    use_go_on_longer(stores);
+    other_lost(stores);
+}
+
+void um_mem_stores_widen(struct um_mem_stores *stores)
+{
+    um_mem_stores_give_up(stores);
+    if (stores->in_use != UM_STORES_NARROW)
+        return;
+    stores->narrow_left = UM_STORES_NARROW_FIRST;
+    use_begin(stores, UM_STORES_CACHED);
 }
 
 static void skip(struct um_mem_stores *stores)
@@ -241,40 +277,13 @@ static void watch_use(struct um_mem_stores *stores)
     const uint32_t first = rounds_of[stores->in_use].first, sooner = stores->rounds / 8;
     if (stores->usual_then == 0)
         return;
-    if (usual > stores->usual_then + stores->usual_then / 2)
+    if (usual > stores->usual_then + stores->usual_then / 2 && stores->narrow_every)
         stores->narrow_left = 0; /* the caches may no longer hold the ring */
     if (usual <= 2 * stores->usual_then)
         return;
     stores->usual_then = usual;
     stores->rounds = sooner > first ? sooner : first;
     use_go_on(stores);
-}
-
-/* Shall ordinary stores be compared with the big ring next? That comparison costs more than the other one. So it
- * becomes rarer while it changes nothing. */
-static bool narrow_is_next(struct um_mem_stores *stores)
-{
-    if (stores->in_use != UM_STORES_CACHED || !stores->narrow_bytes)
-        return false;
-    if (stores->rival != UM_STORES_NARROW)
-        return stores->narrow_left == 0;
-    const uint64_t longer = stores->narrow_every ? 2 * stores->narrow_every : UM_STORES_NARROW_FIRST;
-    stores->narrow_left = stores->narrow_every = longer < UM_STORES_NARROW_LAST ? longer : UM_STORES_NARROW_LAST;
-    return false;
-}
-
-/* The other kind has lost. Ordinary stores are compared with two others, one soon after the other. */
-static void other_lost(struct um_mem_stores *stores)
-{
-    const bool is_next = narrow_is_next(stores);
-    stores->rival = is_next ? UM_STORES_NARROW : UM_STORES_NONTEMPORAL;
-    if (!is_next) {
-        use_go_on_longer(stores);
-        return;
-    }
-    use_go_on(stores);
-    if (stores->bytes_left > stores->ring_bytes)
-        stores->bytes_left = stores->ring_bytes;
 }
 
 void um_mem_stores_compare(struct um_mem_stores *stores, uint64_t loads)

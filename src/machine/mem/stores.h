@@ -93,8 +93,8 @@ static inline bool um_mem_stores_stay(struct um_mem_stores *stores, uint32_t len
     return true;
 }
 
-/* Shall the next bodies lie in the big ring? */
-static inline bool um_mem_stores_are_narrow(const struct um_mem_stores *stores)
+/* Shall the next bodies lie in the big ring? They do when the lane has changed to it. */
+static inline bool um_mem_stores_want_narrow(const struct um_mem_stores *stores)
 {
     return stores->phase == UM_STORES_TRIAL ? stores->in_use == UM_STORES_CACHED && stores->rival == UM_STORES_NARROW
                                             : stores->in_use == UM_STORES_NARROW;
@@ -111,6 +111,8 @@ bool um_mem_stores_next_is_timed(const struct um_mem_stores *stores, uint32_t le
  * receiver's count of records once it has taken this one. */
 void um_mem_stores_end(struct um_mem_stores *stores, enum um_mem_stores_kind kind, uint64_t ticks, uint32_t len,
                        uint32_t consumed);
+/* Ends the use of the big ring. */
+void um_mem_stores_widen(struct um_mem_stores *stores);
 /* Ends a comparison without a result, if there is one. */
 void um_mem_stores_give_up(struct um_mem_stores *stores);
 /* Ends a trial: to be called in phase UM_STORES_AWAIT, when the receiver's count has reached `awaited`. loads: as the

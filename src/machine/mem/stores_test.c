@@ -24,6 +24,7 @@ struct pair {
     uint64_t told;                            /* by the receiver */
     uint32_t written, nontemporal, timed;     /* bodies */
     uint32_t narrow;                          /* bodies */
+    bool is_stuck;                            /* the lane: it cannot change its ring */
     bool is_narrow;                           /* the lane: its next body goes into the big ring */
     uint32_t in_row;                          /* bodies in the big ring, one after the other */
     uint32_t lag;                             /* records that the receiver is behind */
@@ -68,7 +69,7 @@ static void body_pass_as(struct pair *p, const struct costs *costs, uint64_t mor
         p->timed++;
         um_mem_stores_end(&p->stores, kind, write, len, p->written);
     }
-    p->is_narrow = um_mem_stores_are_narrow(&p->stores);
+    p->is_narrow = um_mem_stores_want_narrow(&p->stores) && !p->is_stuck;
     if (p->stores.is_timed && !p->is_mute)
         p->told = um_mem_loads_add(&p->loads, kind != UM_STORES_CACHED, costs->read[kind] * len / LEN + more, len);
 }
@@ -423,7 +424,7 @@ static void buffers_that_fill_the_caches_bring_the_big_ring_back(void **state)
 {
     (void)state;
     struct pair p = with_big_ring();
-    run(&p, &warm, 100 * ROUND);
+    run(&p, &warm, 5000 * ROUND);
     for (int i = 0; i < 5; i++) {
         run(&p, &cold, 300 * ROUND);
         assert_int_equal(p.stores.in_use, UM_STORES_NARROW);
@@ -465,6 +466,17 @@ static void a_lane_without_another_ring_has_no_choice_of_it(void **state)
     run(&p, &cold, 1000 * ROUND);
     assert_int_equal(p.narrow, 0);
     assert_int_equal(p.stores.in_use, UM_STORES_CACHED);
+}
+
+static void a_lane_that_cannot_change_its_ring_finds_the_better_stores(void **state)
+{
+    (void)state;
+    struct pair p = with_big_ring();
+    p.is_stuck = true;
+    run(&p, &warm, 3 * 8192 * ROUND);
+    run(&p, &far, 600 * ROUND);
+    assert_int_equal(p.narrow, 0);
+    assert_int_equal(p.stores.in_use, UM_STORES_NONTEMPORAL);
 }
 
 /* A cache may take long to keep a new wide ring. */
@@ -533,6 +545,7 @@ int main(void)
         cmocka_unit_test_setup(buffers_that_fill_the_caches_bring_the_big_ring_back, choose_auto),
         cmocka_unit_test_setup(the_big_ring_is_left_sooner_than_it_is_taken, choose_auto),
         cmocka_unit_test_setup(a_lane_without_another_ring_has_no_choice_of_it, choose_auto),
+        cmocka_unit_test_setup(a_lane_that_cannot_change_its_ring_finds_the_better_stores, choose_auto),
         cmocka_unit_test_setup(the_big_ring_is_not_tried_at_first, choose_auto),
         cmocka_unit_test_setup(one_comparison_does_not_change_the_ring, choose_auto),
         cmocka_unit_test_setup(non_temporal_stores_are_compared_as_before, choose_auto),

@@ -200,8 +200,8 @@ MUTATIONS = [
     (
         "another ring goes on with the stores of the one before",
         "src/machine/mem/stores.c",
-        "    use_begin(stores, UM_STORES_CACHED);\n",
-        "    use_begin(stores, stores->in_use);\n",
+        "    use_begin(stores, UM_STORES_CACHED);\n    stores->bytes_left",
+        "    use_begin(stores, stores->in_use);\n    stores->bytes_left",
         ["stores"],
     ),
     (
@@ -361,8 +361,8 @@ MUTATIONS = [
     (
         "a lane of messages in segments never gets a wide ring",
         "src/machine/mem/lane.c",
-        "(lane_look_for_credit(lane, body_len) && lane_takes(",
-        "(lane_refresh_credit(lane) && lane_takes(",
+        "    if (!lane->has_promised && lane_look_for_credit(lane, body_len)) {",
+        "    if (!lane->has_promised && lane_refresh_credit(lane)) {",
         ["proto segments sim"],
     ),
     (
@@ -1036,22 +1036,22 @@ MUTATIONS = [
     (
         "a lane goes back to its big ring in the middle of what it gave room for",
         "src/machine/mem/lane.c",
-        " && (lane->is_narrow || is_due) && ",
-        " && ",
+        " && !lane_has_pledge(lane);",
+        ";",
         ["sim_narrow"],
     ),
     (
         "a lane leaves a wide ring that was not touched",
         "src/machine/mem/lane.c",
-        "    if (lane->wide_map.base && !lane->is_fresh && ",
-        "    if (lane->wide_map.base && ",
+        " && lane->wide_map.base && !lane->is_fresh && ",
+        " && lane->wide_map.base && ",
         ["sim_narrow"],
     ),
     (
         "a message that the big ring has no room for does not get the wide one",
         "src/machine/mem/lane.c",
-        "    lane_widen_for(lane, records, body_len);\n",
-        "",
+        " && !is_too_long);",
+        ");",
         ["sim_narrow"],
     ),
     (
@@ -1071,15 +1071,15 @@ MUTATIONS = [
     (
         "a lane without a wide ring goes back to its big one",
         "src/machine/mem/rx.c",
-        "op == UM_OPCODE_NARROW && rx->wide && len <= 1",
-        "op == UM_OPCODE_NARROW && len <= 1",
+        "op == UM_OPCODE_NARROW && rx->wide && len",
+        "op == UM_OPCODE_NARROW && len",
         ["hostile record"],
     ),
     (
-        "a record names a third ring",
+        "a record changes nothing, or names a third ring",
         "src/machine/mem/rx.c",
-        "op == UM_OPCODE_NARROW && rx->wide && len <= 1",
-        "op == UM_OPCODE_NARROW && rx->wide",
+        "op == UM_OPCODE_NARROW && rx->wide && len == (rx->ring.bytes == rx->wide))",
+        "op == UM_OPCODE_NARROW && rx->wide)",
         ["hostile record"],
     ),
     (
@@ -1087,7 +1087,7 @@ MUTATIONS = [
         "src/machine/mem/lane_long.c",
         "    return kind == UM_STORES_CACHED ? UM_FLAG_TIMED : ",
         "    return kind != UM_STORES_NONTEMPORAL ? UM_FLAG_TIMED : ",
-        ["shm_stores"],
+        ["sim_narrow"],
     ),
     (
         "the big ring is kept until the wide one is much better",
@@ -1113,8 +1113,8 @@ MUTATIONS = [
     (
         "bodies that take longer do not bring a comparison with the big ring",
         "src/machine/mem/stores.c",
-        "    if (usual > stores->usual_then + stores->usual_then / 2)\n",
-        "    if (usual > 1000 * stores->usual_then)\n",
+        "    if (usual > stores->usual_then + stores->usual_then / 2 && ",
+        "    if (usual > 1000 * stores->usual_then && ",
         ["stores"],
     ),
     (
@@ -1129,6 +1129,34 @@ MUTATIONS = [
         "src/machine/mem/stores.c",
         "    stores->narrow_every = 0;\n    stores->narrow_left = UM_STORES_NARROW_FIRST;",
         "    stores->narrow_every = 0;\n    stores->narrow_left = 0;",
+        ["stores"],
+    ),
+    (
+        "a sender keeps a poll for ever with records of the machine",
+        "src/machine/mem/rx.c",
+        "return ++*own <= UM_OWN_RECORDS;",
+        "return ++*own > 0;",
+        ["sim_narrow"],
+    ),
+    (
+        "a lane that goes on with short bodies stays in its big ring",
+        "src/machine/mem/lane.c",
+        "    um_mem_stores_widen(&lane->stores);\n    lane_turn(lane, false);",
+        "",
+        ["sim_narrow"],
+    ),
+    (
+        "a lane that sends a long body now and then counts as one of short bodies",
+        "src/machine/mem/lane.c",
+        "    lane->short_looks = 0;\n",
+        "",
+        ["sim_narrow"],
+    ),
+    (
+        "a comparison with the big ring that is given up is tried again and again",
+        "src/machine/mem/stores.c",
+        "    stores->wins = 0;\n    other_lost(stores);",
+        "    stores->wins = 0;\n    use_go_on_longer(stores);",
         ["stores"],
     ),
 ]
