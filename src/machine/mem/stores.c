@@ -22,7 +22,7 @@ enum {
  * ring.
  */
 #define UM_STORES_NARROW_FIRST (UINT64_C(512) << 20)
-#define UM_STORES_NARROW_LAST  (UINT64_C(1) << 30)
+#define UM_STORES_NARROW_LAST  (UINT64_C(4) << 30)
 
 /* Rounds of the ring from one comparison to the next while that kind is in use. A trial of ordinary stores costs
  * UM_STORES_BACK rounds with what may be the slower kind. */

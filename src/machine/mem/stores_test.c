@@ -443,7 +443,7 @@ static void buffers_that_fill_the_caches_bring_the_big_ring_back(void **state)
 static unsigned in_use_at(struct pair *p, uint64_t percent)
 {
     const struct costs costs = {{1000, 3000, 10 * percent}, {1000, 3000, 10 * percent}};
-    run(p, &costs, 3 * 8192 * ROUND);
+    run(p, &costs, 6 * 8192 * ROUND);
     return p->stores.in_use;
 }
 
@@ -473,7 +473,7 @@ static void a_lane_that_cannot_change_its_ring_finds_the_better_stores(void **st
     (void)state;
     struct pair p = with_big_ring();
     p.is_stuck = true;
-    run(&p, &warm, 3 * 8192 * ROUND);
+    run(&p, &warm, 6 * 8192 * ROUND);
     run(&p, &far, 600 * ROUND);
     assert_int_equal(p.narrow, 0);
     assert_int_equal(p.stores.in_use, UM_STORES_NONTEMPORAL);
