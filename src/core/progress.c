@@ -14,8 +14,8 @@ enum {
     UM_POLL_BUDGET = 32, /* records one call handles */
     UM_JOB_BUDGET = 32,  /* steps of jobs in one call */
     /* Bytes after which no further step of a job follows in the call. (The first step of a body comes with its
-     * announcement.) Where bodies go both ways in records, that is as
-     * much as UM_POLL_BUDGET records of 16 KiB bring: with more or with less, each side waits for the other one. */
+     * announcement.) Where bodies go both ways in records, that is as much as UM_POLL_BUDGET records of 16 KiB bring:
+     * with more or with less, each side waits for the other one. */
     UM_JOB_BYTES = 512 << 10,
     UM_TICK_NS = 25000000, /* between two ticks */
     UM_TICK_PEERS = 40,    /* peers that are checked in a second, at least */

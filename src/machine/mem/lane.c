@@ -205,7 +205,7 @@ static void lane_narrow(struct um_mem_lane *lane, bool on)
 
 /* Changes to the ring that is wanted. If that is not possible now, it is later. Two records must fit: the change and
  * the next one of the caller. */
-static void lane_turn(struct um_mem_lane *lane, bool narrow)
+static __attribute__((noinline)) void lane_turn(struct um_mem_lane *lane, bool narrow)
 {
     if (narrow != lane->is_narrow && lane->wide_map.base && !lane->is_fresh && lane_room(lane) > 1)
         lane_narrow(lane, narrow);
@@ -292,17 +292,7 @@ static int lane_make_room(struct um_mem_lane *lane, uint32_t body_len)
     return lane_has_place(lane, body_len) ? 0 : -EAGAIN;
 }
 
-/* Changes to the ring that the lane's stores want, before a body that was about to be claimed. Results as lane_claim();
- * *start_p: where it begins now. */
-static __attribute__((noinline)) int lane_claim_turned(struct um_mem_lane *lane, uint32_t body_len, uint32_t *start_p)
-{
-    lane_turn(lane, um_mem_stores_want_narrow(&lane->stores));
-    const int ret = lane_has_place(lane, body_len) ? 0 : lane_make_room(lane, body_len);
-    *start_p = um_mem_body_start(&lane->ring, lane->bytes_head, body_len);
-    return ret;
-}
-
-/* Is a body of this length to be preceded by such a change? */
+/* Is a body of this length to be preceded by a change to the ring that the lane's stores want? */
 static inline bool lane_is_to_turn(const struct um_mem_lane *lane, uint32_t body_len)
 {
     return __builtin_expect(body_len >= UM_NONTEMPORAL_MIN, 0) &&
@@ -330,17 +320,14 @@ static inline __attribute__((always_inline)) int lane_claim(struct um_mem_lane *
 {
     if (body_len > lane->ring.body_max)
         return -EMSGSIZE;
+    if (lane_is_to_turn(lane, body_len))
+        lane_turn(lane, !lane->is_narrow);
     uint32_t start = um_mem_body_start(&lane->ring, lane->bytes_head, body_len);
     if (!lane_room(lane) || (body_len && !um_mem_lane_body_fits(lane, start, body_len))) {
         int ret = lane_make_room(lane, body_len);
         if (ret)
             return ret;
         start = um_mem_body_start(&lane->ring, lane->bytes_head, body_len);
-    }
-    if (lane_is_to_turn(lane, body_len)) {
-        int ret = lane_claim_turned(lane, body_len, &start);
-        if (ret)
-            return ret;
     }
     slot_p->header = lane->next->header;
     slot_p->body_len = body_len;

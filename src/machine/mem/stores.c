@@ -85,7 +85,7 @@ static enum um_mem_stores_kind other_of(const struct um_mem_stores *stores)
 {
     if (stores->in_use != UM_STORES_CACHED)
         return UM_STORES_CACHED;
-    return stores->rival == UM_STORES_NARROW ? UM_STORES_NARROW : UM_STORES_NONTEMPORAL;
+    return stores->tries_narrow ? UM_STORES_NARROW : UM_STORES_NONTEMPORAL;
 }
 
 /* The fixed part of a body's cost weighs less in longer bodies, so only bodies of one size are compared. */
@@ -114,6 +114,22 @@ static void use_begin(struct um_mem_stores *stores, enum um_mem_stores_kind kind
     use_go_on(stores);
 }
 
+/* The kind in use changes. */
+static void use_other(struct um_mem_stores *stores, enum um_mem_stores_kind kind)
+{
+    stores->wins = 0;
+    stores->tries_narrow = false;
+    stores->narrow_left = UM_STORES_NARROW_FIRST;
+    use_begin(stores, kind);
+}
+
+/* The next comparison comes within a round of the ring. */
+static void compare_soon(struct um_mem_stores *stores)
+{
+    if (stores->bytes_left > stores->ring_bytes)
+        stores->bytes_left = stores->ring_bytes;
+}
+
 /* A comparison changed nothing, or there was none: the next one comes later. */
 static void use_go_on_longer(struct um_mem_stores *stores)
 {
@@ -130,10 +146,7 @@ static void ring_begin(struct um_mem_stores *stores, uint32_t ring_bytes)
     stores->usual_then = 0;
     stores->compared = 0;
     stores->narrow_every = 0;
-    stores->narrow_left = UM_STORES_NARROW_FIRST;
-    stores->wins = 0;
-    stores->rival = UM_STORES_NONTEMPORAL;
-    use_begin(stores, UM_STORES_CACHED);
+    use_other(stores, UM_STORES_CACHED);
     stores->bytes_left = UM_STORES_FRESH * (uint64_t)ring_bytes;
 }
 
@@ -170,7 +183,7 @@ static bool narrow_is_next(struct um_mem_stores *stores)
 {
     if (stores->in_use != UM_STORES_CACHED || !stores->narrow_bytes)
         return false;
-    if (stores->rival != UM_STORES_NARROW)
+    if (!stores->tries_narrow)
         return stores->narrow_left == 0;
     const uint64_t longer = stores->narrow_every ? 2 * stores->narrow_every : UM_STORES_NARROW_FIRST;
     stores->narrow_left = stores->narrow_every = longer < UM_STORES_NARROW_LAST ? longer : UM_STORES_NARROW_LAST;
@@ -180,15 +193,13 @@ static bool narrow_is_next(struct um_mem_stores *stores)
 /* The other kind has lost. Ordinary stores are compared with two others, one soon after the other. */
 static void other_lost(struct um_mem_stores *stores)
 {
-    const bool is_next = narrow_is_next(stores);
-    stores->rival = is_next ? UM_STORES_NARROW : UM_STORES_NONTEMPORAL;
-    if (!is_next) {
+    stores->tries_narrow = narrow_is_next(stores);
+    if (!stores->tries_narrow) {
         use_go_on_longer(stores);
         return;
     }
     use_go_on(stores);
-    if (stores->bytes_left > stores->ring_bytes)
-        stores->bytes_left = stores->ring_bytes;
+    compare_soon(stores);
 }
 
 void um_mem_stores_give_up(struct um_mem_stores *stores)
@@ -202,10 +213,8 @@ void um_mem_stores_give_up(struct um_mem_stores *stores)
 void um_mem_stores_widen(struct um_mem_stores *stores)
 {
     um_mem_stores_give_up(stores);
-    if (stores->in_use != UM_STORES_NARROW)
-        return;
-    stores->narrow_left = UM_STORES_NARROW_FIRST;
-    use_begin(stores, UM_STORES_CACHED);
+    if (stores->in_use == UM_STORES_NARROW)
+        use_other(stores, UM_STORES_CACHED);
 }
 
 static void skip(struct um_mem_stores *stores)
@@ -223,8 +232,7 @@ static void class_meet(struct um_mem_stores *stores, uint32_t len)
     if (stores->phase != UM_STORES_USE || stores->compared == 0 || stores->compared & class)
         return;
     stores->compared |= class;
-    if (stores->bytes_left > stores->ring_bytes)
-        stores->bytes_left = stores->ring_bytes;
+    compare_soon(stores);
 }
 
 enum um_mem_stores_kind um_mem_stores_begin(struct um_mem_stores *stores, uint32_t len, uint32_t ring_bytes)
@@ -306,10 +314,7 @@ void um_mem_stores_compare(struct um_mem_stores *stores, uint64_t loads)
     } else if (in_use != UM_STORES_NONTEMPORAL && stores->wins < UM_STORES_PROOF) {
         use_begin(stores, in_use);
     } else {
-        stores->wins = 0;
-        stores->rival = UM_STORES_NONTEMPORAL;
-        stores->narrow_left = UM_STORES_NARROW_FIRST;
-        use_begin(stores, other);
+        use_other(stores, other);
     }
     stores->usual_then = stores->in_use == in_use ? written : written_other;
 }

@@ -61,11 +61,11 @@ struct um_mem_stores {
     uint32_t rounds;    /* rounds of that ring, or as many bytes, from one comparison to the next */
     uint8_t phase;      /* enum um_mem_stores_phase */
     uint8_t in_use;     /* enum um_mem_stores_kind */
-    uint8_t rival;      /* the same: what is compared with UM_STORES_CACHED if that is in use; 0: not chosen yet */
     uint8_t size_class; /* log2 of the length of the bodies that were compared last; 0: there were none */
     uint8_t skipped;    /* bodies of a comparison that could not be timed, or were written with the other kind */
     uint8_t untimed;    /* bodies since one was timed */
     uint8_t wins;       /* comparisons in a row that the other kind has won */
+    bool tries_narrow;  /* ordinary stores are compared with the big ring, not with non-temporal ones */
     bool is_timed;      /* the body that is written now */
 };
 
@@ -96,7 +96,7 @@ static inline bool um_mem_stores_stay(struct um_mem_stores *stores, uint32_t len
 /* Shall the next bodies lie in the big ring? They do when the lane has changed to it. */
 static inline bool um_mem_stores_want_narrow(const struct um_mem_stores *stores)
 {
-    return stores->phase == UM_STORES_TRIAL ? stores->in_use == UM_STORES_CACHED && stores->rival == UM_STORES_NARROW
+    return stores->phase == UM_STORES_TRIAL ? stores->in_use == UM_STORES_CACHED && stores->tries_narrow
                                             : stores->in_use == UM_STORES_NARROW;
 }
 

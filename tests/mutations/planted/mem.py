@@ -200,8 +200,8 @@ MUTATIONS = [
     (
         "another ring goes on with the stores of the one before",
         "src/machine/mem/stores.c",
-        "    use_begin(stores, UM_STORES_CACHED);\n    stores->bytes_left",
-        "    use_begin(stores, stores->in_use);\n    stores->bytes_left",
+        "    use_other(stores, UM_STORES_CACHED);\n    stores->bytes_left",
+        "    use_other(stores, stores->in_use);\n    stores->bytes_left",
         ["stores"],
     ),
     (
@@ -1127,8 +1127,8 @@ MUTATIONS = [
     (
         "a new wide ring is compared with the big one at once",
         "src/machine/mem/stores.c",
-        "    stores->narrow_every = 0;\n    stores->narrow_left = UM_STORES_NARROW_FIRST;",
-        "    stores->narrow_every = 0;\n    stores->narrow_left = 0;",
+        "    stores->narrow_left = UM_STORES_NARROW_FIRST;\n    use_begin(",
+        "    stores->narrow_left = 0;\n    use_begin(",
         ["stores"],
     ),
     (
