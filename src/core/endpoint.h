@@ -24,6 +24,8 @@ enum {
     UM_CALLS_PER_CLOCK = 23, /* calls between two looks at the clock, at most */
 };
 
+static_assert((int)UM_OPCODES <= (int)UM_OPCODE_MAX + 1, "machines name no larger ones");
+
 /* Work that every call of progress continues: a copy in steps, or a body pushed as credit allows. */
 struct um_core_job {
     struct um_list link; /* in ep->jobs while there is work */

@@ -60,12 +60,12 @@ static void fuzz_records(struct attack *a)
     }
 }
 
-/* Puts bodies into the cell of the lane, in parts of one message or as they come, and names cells that it does not
- * have. */
+/* Puts bodies into the blocks of the lane's cell, in parts of one message or as they come, and names cells and blocks
+ * that it does not have. */
 static void fuzz_cells(struct attack *a)
 {
     const uint32_t seldom = a->argument % 2 ? 30 : 400; /* one of so many is wrong */
-    uint32_t ring, moved = 0;
+    uint32_t ring, moved = 0, block = 0, used = 0;
     (void)um_mem_lane_body_max(&a->lane->base, UM_BIG_BODY);
     child_demand(um_mem_lane_take_wide(a->lane, &ring) == 0, "no wide ring");
     evil_record(a, UM_OPCODE_WIDEN, 0, ring, "", 0);
@@ -80,17 +80,24 @@ static void fuzz_cells(struct attack *a)
         const uint8_t op = (uint8_t)(rnd(&a->random, seldom) == 0 ? 1 + rnd(&a->random, UM_WIRE_NEXT)
                                      : is_first                   ? UM_WIRE_FIRST
                                                                   : UM_WIRE_NEXT);
-        const uint8_t flags = (uint8_t)(UM_FLAG_MACHINE | (rnd(&a->random, 8) ? 0 : UM_FLAG_TIMED) |
-                                        (moved + len < total && rnd(&a->random, seldom) ? 0 : UM_FLAG_PASS) |
-                                        (rnd(&a->random, 8) ? 0 : UM_FLAG_ACK));
+        used += um_mem_body_space(len);
+        const bool goes_on = moved + len < total && used + UM_BIG_BODY <= UM_BLOCK_BYTES;
+        const uint8_t flags =
+            (uint8_t)(UM_FLAG_MACHINE | (rnd(&a->random, 8) ? 0 : UM_FLAG_TIMED) |
+                      (goes_on && rnd(&a->random, seldom) ? 0 : UM_FLAG_PASS) | (rnd(&a->random, 8) ? 0 : UM_FLAG_ACK));
         const uint32_t other = rnd(&a->random, seldom) ? 0 : UM_LEN_OTHER;
         any_bytes(a, cell + rnd(&a->random, UM_CELL_BYTES - 64), 64);
         if (rnd(&a->random, 8) == 0)
             evil_record(a, UM_OPCODE_NARROW, 0, rnd(&a->random, seldom) ? rnd(&a->random, 2) : (uint32_t)number(a), "",
                         0);
-        evil_record(a, op, flags, UM_LEN_CELL | other | (len - 1), is_first ? (const void *)&first : &next,
-                    is_first ? sizeof(first) : sizeof(next));
+        const uint32_t named = rnd(&a->random, seldom) ? block : rnd(&a->random, UM_CELL_BLOCKS);
+        evil_record(a, op | (uint8_t)(named << UM_OP_BLOCK_SHIFT), flags, UM_LEN_CELL | other | (len - 1),
+                    is_first ? (const void *)&first : &next, is_first ? sizeof(first) : sizeof(next));
         moved = moved + len < total ? moved + len : 0;
+        if (flags & UM_FLAG_PASS) {
+            block = (block + 1) % UM_CELL_BLOCKS; /* the first ones do not come back: the end of it */
+            used = 0;
+        }
     }
 }
 

@@ -32,8 +32,8 @@ static void use(struct um_mem_stores *stores, enum um_mem_stores_kind kind, uint
     stores->compared = UINT32_MAX;
 }
 
-/* Widens the rings of both lanes. Then each node has the cell of its lane, as at first, and ordinary stores are in use
- * in the rings. */
+/* Widens the rings of both lanes. Then each node has the first block of its lane's cell, streams go into the rings, and
+ * ordinary stores are in use there. */
 static void widen(struct world *w)
 {
     stream_bodies(w, 0, 1);
@@ -43,8 +43,10 @@ static void widen(struct world *w)
         assert_non_null(lane_of(w, i)->cell.at);
         assert_null(lane_of(w, i)->writes);
         assert_ptr_equal(lane_of(w, i)->link->rx, rx_of(w, i));
-        lane_of(w, i)->cell.is_here = true;
-        lane_of(w, i)->cell_came_last = rx_of(w, i)->cell.is_here = false;
+        lane_of(w, i)->cell.here = 1;
+        rx_of(w, i)->cell.here = 0;
+        lane_of(w, i)->cell_came_last = false;
+        lane_of(w, i)->exchanges = false;
         use(&lane_of(w, i)->stores, UM_STORES_CACHED, UM_WIDE_BYTES);
     }
 }
@@ -144,13 +146,65 @@ static void the_cell_that_came_last_is_taken_first(void **state)
     world_close(&w);
 }
 
-/* A stream would have to wait for its cells. A short answer brings none back. */
-static void a_stream_goes_into_the_ring(void **state)
+/* Returns the number of the block that the last body which the node has sent lies in. */
+static uint32_t block_of_last(struct world *w, int node)
+{
+    const struct um_mem_lane *lane = lane_of(w, node);
+    assert_int_not_equal(place_of_last(w, node), RING);
+    return lane->ring.records[(lane->head - 1) & (lane->ring.record_count - 1)].word >> (32 + UM_OP_BLOCK_SHIFT) & 7;
+}
+
+static void the_block_that_came_last_is_taken_first(void **state)
+{
+    enum { BODIES = 3 };
+    (void)state;
+    struct world w;
+    uint32_t blocks = 0, last = 0;
+    open_wide(&w);
+    lane_of(&w, 0)->cell.here = UINT8_MAX;
+    for (uint32_t i = 0; i < BODIES; i++) {
+        assert_int_equal(send_alone(&w, 0, LONG, i), OWN_CELL);
+        last = block_of_last(&w, 0);
+        assert_false(blocks >> last & 1);
+        blocks |= UINT32_C(1) << last;
+    }
+    for (uint32_t i = 0; i < BODIES; i++)
+        take(&w, 1, LONG, i);
+    for (uint32_t i = 0; i < 20; i++) {
+        const int node = i % 2 ? 0 : 1;
+        assert_int_equal(send_alone(&w, node, LONG, i), node ? OTHER_CELL : OWN_CELL);
+        assert_int_equal(block_of_last(&w, node), last);
+        take(&w, 1 - node, LONG, i);
+    }
+    world_close(&w);
+}
+
+static void who_wants_non_temporal_stores_has_nothing_in_cells(void **state)
+{
+    (void)state;
+    struct world w;
+    assert_int_equal(um_mem_set_stores("nontemporal"), 0);
+    world_open(&w, 2);
+    for (uint32_t i = 0; i < 4; i++) {
+        stream_bodies(&w, i % 2 ? 1 : 0, i % 2 ? 0 : 1);
+        world_settle(&w);
+        for (int node = 0; node < 2; node++)
+            assert_true(!lane_of(&w, node) || !lane_of(&w, node)->exchanges);
+    }
+    assert_int_equal(send_alone(&w, 0, LONG, 1), RING);
+    take(&w, 1, LONG, 1);
+    assert_int_equal(um_mem_set_stores(NULL), 0);
+    world_close(&w);
+}
+
+/* It would have to wait for its blocks. A short answer brings none back. */
+static void a_stream_in_one_direction_goes_into_the_ring(void **state)
 {
     (void)state;
     struct world w;
     uint32_t value = 3;
     open_wide(&w);
+    lane_of(&w, 0)->cell.here = 3;
     assert_int_equal(send_alone(&w, 0, LONG, 1), OWN_CELL);
     for (uint32_t tag = 2; tag < 10; tag++)
         assert_int_equal(send_now(&w, 0, LONG, tag), RING);
@@ -158,15 +212,66 @@ static void a_stream_goes_into_the_ring(void **state)
         take(&w, 1, LONG, tag);
     for (uint32_t tag = 10; tag < 13; tag++) {
         inject_buf(&w, 1, 0, &value, sizeof(value), 100, UM_OP_TAGGED);
-        assert_int_equal(send_alone(&w, 0, LONG, tag), RING);
+        assert_int_equal(send_alone(&w, 0, LONG, tag), tag == 10 ? OWN_CELL : RING);
         take(&w, 1, LONG, tag);
     }
-    assert_int_equal(send_alone(&w, 1, LONG, 1), OTHER_CELL);
-    for (uint32_t tag = 2; tag < 10; tag++)
-        assert_int_equal(send_now(&w, 1, LONG, tag), RING);
-    for (uint32_t tag = 1; tag < 10; tag++)
-        take(&w, 0, LONG, tag);
     world_close(&w);
+}
+
+/* Once a block came from the peer, each further body goes into a block as long as there is one; none is waited for. */
+static void streams_in_both_directions_go_into_cells(void **state)
+{
+    enum { BLOCKS = 3, BODIES = BLOCKS + 2 };
+    (void)state;
+    struct world w;
+    open_wide(&w);
+    lane_of(&w, 0)->cell.here = (1 << BLOCKS) - 1;
+    lane_of(&w, 1)->cell.here = 0;
+    lane_of(&w, 0)->exchanges = true;
+    assert_int_equal(send_now(&w, 0, UM_BIG_BODY - 1, 1), RING); /* it would take a whole block */
+    take(&w, 1, UM_BIG_BODY - 1, 1);
+    for (uint32_t round = 0; round < 20; round++) {
+        const int node = (int)(round % 2);
+        for (uint32_t i = 0; i < BODIES; i++)
+            assert_int_equal(send_now(&w, node, UM_BIG_BODY, i), i >= BLOCKS ? RING
+                                                                 : node == 0 ? OWN_CELL
+                                                                             : OTHER_CELL);
+        assert_int_equal(lane_of(&w, node)->exchanges, false);
+        for (uint32_t i = 0; i < BODIES; i++)
+            take(&w, 1 - node, UM_BIG_BODY, i);
+        assert_int_equal(lane_of(&w, 1 - node)->exchanges, true);
+    }
+    world_close(&w);
+}
+
+/* When a lane gets a wide ring and the other one has one, there are streams in both directions. */
+static void the_second_wide_ring_begins_an_exchange(void **state)
+{
+    (void)state;
+    for (int first = 0; first < 2; first++) {
+        struct world w;
+        world_open(&w, 2);
+        (void)send_alone(&w, 0, 8, 1u << 20);
+        (void)send_alone(&w, 1, 8, 1u << 20);
+        take(&w, 1, 8, 1u << 20);
+        take(&w, 0, 8, 1u << 20);
+        stream_bodies(&w, first, 1 - first);
+        assert_non_null(lane_of(&w, first)->cell.at);
+        assert_false(lane_of(&w, first)->exchanges);
+        lane_of(&w, 1 - first)->exchanges = false;
+        lane_of(&w, first)->cell.here = rx_of(&w, 1 - first)->cell.here = 0; /* no block comes or goes */
+        uint32_t sent = 0, taken = 0;
+        while (!lane_of(&w, 1 - first)->cell.at) {
+            assert_in_range(sent, 0, 1000);
+            if (sent - taken == 6)
+                take(&w, first, UM_BIG_BODY, taken++);
+            (void)send_now(&w, 1 - first, UM_BIG_BODY, sent++);
+        }
+        assert_true(lane_of(&w, 1 - first)->exchanges);
+        while (taken < sent)
+            take(&w, first, UM_BIG_BODY, taken++);
+        world_close(&w);
+    }
 }
 
 /* Nobody reads where the next message will lie, but lines of the ring need not be fetched for one that goes elsewhere,
@@ -224,8 +329,8 @@ static void one_wide_ring_is_enough_for_a_cell(void **state)
         stream_bodies(&w, wide, 1 - wide);
         assert_null(lane_of(&w, 1 - wide)->cell.at);
         world_settle(&w);
-        lane_of(&w, wide)->cell.is_here = true;
-        rx_of(&w, 1 - wide)->cell.is_here = false;
+        lane_of(&w, wide)->cell.here = 1;
+        rx_of(&w, 1 - wide)->cell.here = 0;
         for (uint32_t i = 0; i < 20; i++) {
             const int node = i % 2 ? 1 - wide : wide;
             assert_int_equal(send_alone(&w, node, LONG, i), node == wide ? OWN_CELL : OTHER_CELL);
@@ -248,6 +353,12 @@ static void bytes_are_right_whatever_goes_back_and_forth(void **state)
     uint32_t count[2] = {0}, in_cell = 0, in_ring = 0;
     open_wide(&w);
     for (uint32_t i = 0; i < many(4000); i++) {
+        if (i == many(2000)) { /* from now on with several blocks, and in streams */
+            for (int n = 0; n < 2; n++) {
+                lane_of(&w, n)->cell.here |= 0x2a & (uint8_t)~rx_of(&w, 1 - n)->cell.here;
+                lane_of(&w, n)->exchanges = true;
+            }
+        }
         const int node = (int)rnd(&random, 2), taker = (int)rnd(&random, 2);
         const uint32_t len = 2048 + rnd(&random, rnd(&random, 4) ? 20000 : MOST - 2048);
         if (rnd(&random, 3))
@@ -281,15 +392,16 @@ static void bytes_are_right_whatever_goes_back_and_forth(void **state)
     world_close(&w);
 }
 
-/* More records are to follow than a cell takes, so it passes before it is full. */
+/* It goes from block to block: one passes when the next record may not fit. */
 static void a_message_that_is_longer_than_a_cell_goes_on_in_the_ring(void **state)
 {
-    enum { RECORDS = UM_CELL_BYTES / UM_BIG_BODY };
+    enum { IN_BLOCK = UM_BLOCK_BYTES / UM_BIG_BODY, RECORDS = UM_CELL_BLOCKS * IN_BLOCK };
     (void)state;
     struct world w;
     struct um_slot slot;
     open_wide(&w);
     struct um_lane *lane = peer_of(&w, 0, 1)->lane;
+    lane_of(&w, 0)->cell.here = UINT8_MAX;
     for (uint32_t i = 0; i < RECORDS + 2; i++) {
         assert_int_equal(lane->machine->claim_message(lane, UM_BIG_BODY, &slot), 0);
         fill(slot.body, UM_BIG_BODY, i);
@@ -297,7 +409,8 @@ static void a_message_that_is_longer_than_a_cell_goes_on_in_the_ring(void **stat
         slot.more = true;
         lane->machine->commit(lane, &slot, UM_WIRE_EAGER, UM_WIRE_TAGGED, UM_BIG_BODY);
         assert_int_equal(place_of_last(&w, 0), i < RECORDS ? OWN_CELL : RING);
-        assert_int_equal(lane_of(&w, 0)->cell.is_here, i < RECORDS - 1);
+        const uint32_t passed = i < RECORDS ? (i + 1) / IN_BLOCK : UM_CELL_BLOCKS;
+        assert_int_equal(__builtin_popcount(lane_of(&w, 0)->cell.here), UM_CELL_BLOCKS - passed);
     }
     for (uint32_t i = 0; i < RECORDS + 2; i++)
         take(&w, 1, UM_BIG_BODY, i);
@@ -373,7 +486,7 @@ static void a_timed_record_in_the_ring_passes_no_cell(void **state)
     assert_int_equal(place_of_last(&w, 0), RING);
     take(&w, 1, LONG, 0);
     take(&w, 1, LONG, 1);
-    assert_false(((struct um_mem_rx *)peer_of(&w, 1, 0)->rx)->cell.is_here);
+    assert_false(((struct um_mem_rx *)peer_of(&w, 1, 0)->rx)->cell.here);
     world_close(&w);
 }
 
@@ -397,7 +510,7 @@ static void the_second_of_two_bodies_that_are_pushed_goes_into_the_ring(void **s
         assert_true(is_filled(got[i], LEN, 5));
     }
     assert_int_equal(place_of_last(&w, 0), RING);
-    assert_false(lane_of(&w, 0)->cell.is_here);
+    assert_false(lane_of(&w, 0)->cell.here);
     assert_false(lane_of(&w, 0)->lone_goes_on);
     world_close(&w);
 }
@@ -408,10 +521,15 @@ static void the_second_of_two_bodies_that_are_pushed_goes_into_the_ring(void **s
 static void leave_an_answer(struct world *w)
 {
     open_wide(w);
+    lane_of(w, 0)->cell.here = 0x2c;
+    lane_of(w, 0)->cell.last = 3;
     assert_int_equal(send_alone(w, 0, LONG, 1), OWN_CELL);
+    assert_int_equal(block_of_last(w, 0), 3);
     take(w, 1, LONG, 1);
     world_settle(w);
     assert_int_equal(send_now(w, 1, LONG, 2), OTHER_CELL);
+    assert_int_equal(block_of_last(w, 1), 3);
+    assert_int_equal(lane_of(w, 0)->cell.here, 0x24);
 }
 
 static void a_message_in_a_cell_outlives_its_sender(void **state)
@@ -448,7 +566,7 @@ static void a_first_message_in_a_cell_outlives_the_lane_that_has_the_cell(void *
     world_open(&w, 2);
     stream_bodies(&w, 0, 1);
     struct um_core_peer *peer = peer_of(&w, 0, 1);
-    while (lane_of(&w, 0)->cell.is_here) {
+    while (lane_of(&w, 0)->cell.here) {
         (void)send_alone(&w, 0, LONG, 1);
         take(&w, 1, LONG, 1);
     }
@@ -496,6 +614,7 @@ static void a_lane_that_has_its_cell_keeps_nothing(void **state)
     (void)state;
     struct world w;
     open_wide(&w);
+    lane_of(&w, 0)->cell.here = UINT8_MAX;
     struct um_core_peer *peer = peer_of(&w, 0, 1);
     uint32_t value = 3;
     inject_buf(&w, 1, 0, &value, 4, 2, UM_OP_TAGGED);
@@ -562,15 +681,20 @@ static void a_peer_that_comes_back_has_new_cells(void **state)
 /* ---- records that cannot be ---- */
 
 /* Commits a record whose body lies in a cell, as its word says. */
-static void commit_word(struct world *w, uint32_t len, uint8_t flags)
+static void commit_op(struct world *w, uint8_t op, uint32_t len, uint8_t flags)
 {
     struct um_mem_lane *lane = lane_of(w, 0);
     *(struct um_proto_eager_wire *)(void *)lane->next->header = (struct um_proto_eager_wire){.tag = 5};
     lane->head++;
-    um_store_release_u64(&lane->next->word, (uint64_t)lane->head | (uint64_t)UM_WIRE_EAGER << 32 |
+    um_store_release_u64(&lane->next->word, (uint64_t)lane->head | (uint64_t)op << 32 |
                                                 (uint64_t)(uint8_t)(flags | UM_FLAG_MACHINE) << 40 |
                                                 (uint64_t)len << 48);
     lane->next = &lane->ring.records[lane->head & (lane->ring.record_count - 1)];
+}
+
+static void commit_word(struct world *w, uint32_t len, uint8_t flags)
+{
+    commit_op(w, UM_WIRE_EAGER, len, flags);
 }
 
 static bool is_refused(struct world *w)
@@ -621,13 +745,43 @@ static void one_message_lies_in_one_cell(void **state)
     world_close(&w);
 }
 
-static void no_message_is_longer_than_a_cell(void **state)
+static void blocks_are_passed_one_by_one(void **state)
+{
+    enum { FIRST = UM_WIRE_EAGER, LAST = UM_WIRE_EAGER | (UM_CELL_BLOCKS - 1) << UM_OP_BLOCK_SHIFT };
+    (void)state;
+    static const struct {
+        uint8_t op[2], flags;
+        bool is_good;
+    } cases[] = {
+        {{FIRST, FIRST}, 0, true},
+        {{FIRST, LAST}, UM_FLAG_PASS, true},
+        {{LAST, FIRST}, UM_FLAG_PASS, true},
+        {{FIRST, LAST}, 0, false}, /* the first one goes on */
+        {{LAST, FIRST}, 0, false},
+        {{LAST, LAST}, UM_FLAG_PASS, false},                /* it has passed */
+        {{FIRST, LAST & ~UM_OP_MASK}, UM_FLAG_PASS, false}, /* no op */
+        {{FIRST, LAST | UM_OP_MASK}, UM_FLAG_PASS, false},  /* an op that nobody has */
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct world w;
+        open_wide(&w);
+        commit_op(&w, cases[i].op[0], UM_LEN_CELL | ALL, cases[i].flags);
+        assert_false(is_refused(&w));
+        commit_op(&w, cases[i].op[1], UM_LEN_CELL | ALL, UM_FLAG_PASS);
+        assert_int_equal(is_refused(&w), !cases[i].is_good);
+        if (cases[i].is_good)
+            assert_int_equal(rx_of(&w, 1)->cell.here, cases[i].op[0] == cases[i].op[1] ? 1 : 0x81);
+        world_close(&w);
+    }
+}
+
+static void no_message_is_longer_than_a_block(void **state)
 {
     (void)state;
     for (int excess = 0; excess < 2; excess++) {
         struct world w;
         open_wide(&w);
-        for (int i = 0; i < UM_CELL_BYTES / UM_BIG_BODY - 1; i++)
+        for (int i = 0; i < UM_BLOCK_BYTES / UM_BIG_BODY - 1; i++)
             commit_word(&w, UM_LEN_CELL | ALL, 0);
         commit_word(&w, UM_LEN_CELL | (ALL - UM_BODY_ALIGN), 0);
         assert_false(is_refused(&w));
@@ -749,7 +903,12 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_answer_goes_into_the_cell_of_its_message),
     cmocka_unit_test(two_messages_that_cross_go_into_two_cells),
     cmocka_unit_test(the_cell_that_came_last_is_taken_first),
-    cmocka_unit_test(a_stream_goes_into_the_ring),
+    cmocka_unit_test(a_stream_in_one_direction_goes_into_the_ring),
+    cmocka_unit_test(the_block_that_came_last_is_taken_first),
+    cmocka_unit_test(who_wants_non_temporal_stores_has_nothing_in_cells),
+    cmocka_unit_test(streams_in_both_directions_go_into_cells),
+    cmocka_unit_test(the_second_wide_ring_begins_an_exchange),
+    cmocka_unit_test(blocks_are_passed_one_by_one),
     cmocka_unit_test(who_waits_for_a_cell_fetches_no_lines),
     cmocka_unit_test(bytes_are_right_whatever_goes_back_and_forth),
     cmocka_unit_test(a_message_that_is_longer_than_a_cell_goes_on_in_the_ring),
@@ -770,7 +929,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_peer_that_comes_back_has_new_cells),
     cmocka_unit_test(a_cell_that_the_sender_has_not_is_refused),
     cmocka_unit_test(one_message_lies_in_one_cell),
-    cmocka_unit_test(no_message_is_longer_than_a_cell),
+    cmocka_unit_test(no_message_is_longer_than_a_block),
     cmocka_unit_test(bodies_in_cells_have_a_choice_of_their_own),
     cmocka_unit_test(bodies_in_cells_are_compared),
     cmocka_unit_test(only_one_of_the_two_choices_is_compared_at_a_time),

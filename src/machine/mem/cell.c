@@ -3,23 +3,25 @@
  *
  * A processor that stores into a line waits for it. It waits longest for a line that it wrote itself and that another
  * one has read since, and least for a line that it has just read. So who answers a long message does best to write the
- * answer into the very lines in which the message came. Behind each wide ring lies a cell for that. One of the two
- * peers has it: at first the lane's sender, who writes a message into it; with its last record the cell passes to the
- * receiver, who may send a message to that peer in it later, and so passes it back. So two peers share two cells, one
- * for each of their lanes. A message for which there is none goes into the ring.
+ * answer into the very lines in which the message came. Behind each wide ring lies a cell for that, of eight blocks.
+ * One of the two peers has a block: at first the lane's sender, who writes a message into it; with its last record, or
+ * when it is full, the block passes to the receiver, who may send a message to that peer in it later, and so passes it
+ * back. So two peers share the blocks of two cells, one for each of their lanes. A message for which there is none goes
+ * into the ring. So does a stream, unless there is one in the other direction as well.
  *
  * A cell lies in the memory of the lane's receiver. When a lane closes, there may be messages in its cell that are
  * still to come: the link keeps the mapping then.
  *
- * Owns: which side has a cell. Only a record passes it. Threading: machine.h.
+ * Owns: which side has a block. Only a record passes it. Threading: machine.h.
  */
 #include "machine/mem/mem.h"
 
 #include "base/atomic.h"
 
 static_assert((int)UM_BIG_BODY == (int)UM_LEN_MASK + 1, "a cell takes the bodies that a ring takes");
-static_assert(UM_CELL_BYTES % UM_BODY_ALIGN == 0 && (int)UM_CELL_BYTES >= (int)UM_ROOM_MAX,
-              "a cell takes a whole message");
+static_assert((int)UM_OPCODE_MAX <= (int)UM_OP_MASK && (UM_OP_MASK + 1) * UM_CELL_BLOCKS == 256,
+              "a record's op names its block, too");
+static_assert(UM_BLOCK_BYTES % UM_BODY_ALIGN == 0 && UM_BLOCK_BYTES >= UM_BIG_BODY, "a block takes any body");
 
 /* ---- where cells are ---- */
 
@@ -29,10 +31,18 @@ static unsigned char *cell_behind(const struct um_mem_port *port, const struct u
     return port->mapper->observe ? NULL : wide->bytes + UM_WIDE_BYTES + UM_CELL_OFFSET;
 }
 
+/* Long bodies go both ways. A user who wants non-temporal stores wants no streams in cells. */
+static void exchange(struct um_mem_lane *lane)
+{
+    lane->exchanges = !um_mem_stores_are_nontemporal();
+}
+
 void um_mem_lane_cell_begin(struct um_mem_lane *lane)
 {
     lane->cell.at = cell_behind(lane->link->port, &lane->ring);
-    lane->cell.is_here = lane->cell.at != NULL;
+    lane->cell.here = lane->cell.at ? UINT8_MAX : 0;
+    if (lane->link->rx && lane->link->rx->cell.at)
+        exchange(lane);
 }
 
 void um_mem_rx_cell_begin(struct um_mem_rx *rx)
@@ -71,11 +81,13 @@ void um_mem_lane_cell_end(struct um_mem_lane *lane)
     link->lane = NULL;
     if (link->rx && link->rx->reads == &lane->cell)
         link->rx->reads = &link->kept;
-    if (!lane->cell.at || lane->cell.is_here || link->kept_map.base)
+    if (!lane->cell.at || lane->cell.here == UINT8_MAX || link->kept_map.base)
         return;
     link->kept_map = lane->wide_map; /* in any case, for a record that is on offer now */
     lane->wide_map.base = NULL;
-    link->kept.at = is_given_back(lane) || is_to_be_given_back(lane) ? NULL : lane->cell.at;
+    link->kept = lane->cell;
+    if (is_given_back(lane) || is_to_be_given_back(lane))
+        link->kept.at = NULL;
 }
 
 void um_mem_rx_cell_end(struct um_mem_rx *rx)
@@ -101,11 +113,25 @@ void um_mem_link_cell_end(struct um_mem_link *link)
 
 /* ---- the sender ---- */
 
+struct um_mem_cell *um_mem_cell_pick(struct um_mem_lane *lane)
+{
+    struct um_mem_rx *rx = lane->link->rx;
+    struct um_mem_cell *own = &lane->cell, *theirs = rx ? &rx->cell : own;
+    struct um_mem_cell *first = lane->cell_came_last ? own : theirs, *second = first == own ? theirs : own;
+    struct um_mem_cell *cell = first->here ? first : second;
+    if (!cell->here) {
+        lane->exchanges = false;
+        return NULL;
+    }
+    lane->block = cell->here >> cell->last & 1 ? cell->last : (uint8_t)__builtin_ctz(cell->here);
+    return cell;
+}
+
 void um_mem_cell_claim(struct um_mem_lane *lane, struct um_mem_cell *cell, struct um_slot *slot)
 {
     lane->claimed = cell;
     lane->claim_bytes_end = lane->bytes_head;
-    slot->body = cell->at + (lane->writes ? lane->cell_used : 0);
+    slot->body = cell->at + lane->block * UM_BLOCK_BYTES + (lane->writes ? lane->cell_used : 0);
 }
 
 uint32_t um_mem_cell_commit(struct um_mem_lane *lane, const struct um_slot *slot)
@@ -114,12 +140,13 @@ uint32_t um_mem_cell_commit(struct um_mem_lane *lane, const struct um_slot *slot
     struct um_mem_cell *cell = lane->claimed;
     lane->cell_used = (lane->writes ? lane->cell_used : 0) + um_mem_body_space(slot->body_len);
     lane->writes = cell;
-    if (!slot->more || UM_CELL_BYTES - lane->cell_used < lane->ring.body_max) {
+    if (!slot->more || UM_BLOCK_BYTES - lane->cell_used < lane->ring.body_max) {
         flags = UM_FLAG_PASS;
-        cell->is_here = false;
+        cell->here &= (uint8_t) ~(1 << lane->block);
         lane->writes = NULL;
     }
-    return flags | (UM_LEN_CELL | (cell == &lane->cell ? 0 : UM_LEN_OTHER) | (slot->body_len - 1)) << 8;
+    const uint32_t len = UM_LEN_CELL | (cell == &lane->cell ? 0 : UM_LEN_OTHER) | (slot->body_len - 1);
+    return flags | len << 8 | (uint32_t)lane->block << (24 + UM_OP_BLOCK_SHIFT);
 }
 
 /* ---- the receiver ---- */
@@ -134,7 +161,7 @@ static struct um_mem_cell *cell_of(struct um_mem_rx *rx, uint32_t len)
     return rx->link->lane ? &rx->link->lane->cell : &rx->link->kept;
 }
 
-/* Returns where the next body in a cell begins. */
+/* Returns where the next body in that block begins. */
 static uint32_t body_at(const struct um_mem_rx *rx)
 {
     if (!rx->reads)
@@ -142,32 +169,38 @@ static uint32_t body_at(const struct um_mem_rx *rx)
     return rx->cell_record == rx->head ? rx->cell_at : rx->cell_at + um_mem_body_space(rx->cell_len);
 }
 
-bool um_mem_cell_is_good(struct um_mem_rx *rx, uint32_t len)
+bool um_mem_cell_is_good(struct um_mem_rx *rx, uint8_t op, uint32_t len)
 {
     const struct um_mem_cell *cell = cell_of(rx, len);
-    if (!cell || !cell->at || cell->is_here || (rx->reads && rx->reads != cell))
+    const uint8_t block = op >> UM_OP_BLOCK_SHIFT;
+    if (!cell || !cell->at || cell->here >> block & 1 || (rx->reads && (rx->reads != cell || rx->block != block)))
         return false;
     if (cell != &rx->cell && rx->link->lane && is_given_back(rx->link->lane))
         return false;
-    return body_at(rx) + (len & UM_LEN_MASK) + 1 <= UM_CELL_BYTES;
+    return body_at(rx) + (len & UM_LEN_MASK) + 1 <= UM_BLOCK_BYTES;
 }
 
-const void *um_mem_cell_offer(struct um_mem_rx *rx, uint32_t *len_p)
+const void *um_mem_cell_offer(struct um_mem_rx *rx, uint8_t op, uint32_t *len_p)
 {
     const uint32_t at = body_at(rx);
     rx->reads = cell_of(rx, *len_p);
+    rx->block = op >> UM_OP_BLOCK_SHIFT;
     rx->cell_at = at;
     rx->cell_len = *len_p = (*len_p & UM_LEN_MASK) + 1;
     rx->cell_record = rx->head;
-    return rx->reads->at + at;
+    return rx->reads->at + rx->block * UM_BLOCK_BYTES + at;
 }
 
 void um_mem_cell_release(struct um_mem_rx *rx, uint8_t flags)
 {
     if (!(flags & UM_FLAG_PASS))
         return;
-    rx->reads->is_here = true;
-    if (rx->link && rx->link->lane)
-        rx->link->lane->cell_came_last = rx->reads != &rx->cell;
+    struct um_mem_cell *cell = rx->reads;
+    cell->here |= (uint8_t)(1 << rx->block);
+    cell->last = rx->block;
+    if (rx->link && rx->link->lane) {
+        rx->link->lane->cell_came_last = cell != &rx->cell;
+        exchange(rx->link->lane);
+    }
     rx->reads = NULL;
 }

@@ -299,12 +299,24 @@ static inline bool lane_is_to_turn(const struct um_mem_lane *lane, uint32_t body
            __builtin_expect(um_mem_stores_want_narrow(&lane->stores) != lane->is_narrow, 0) && !lane_has_pledge(lane);
 }
 
-/* Claims a body of UM_NONTEMPORAL_MIN bytes or more. In a stream it mostly takes ordinary stores into the ring. */
+/* Claims a body of UM_NONTEMPORAL_MIN bytes or more. In a stream it mostly takes ordinary stores, into the ring, or
+ * into a cell if there is a stream in the other direction as well. A body that is shorter than a record may be begins
+ * no block there: it would take a whole one for itself. */
 static inline void lane_long_claim(struct um_mem_lane *lane, uint32_t start, bool begins, struct um_slot *slot)
 {
-    struct um_mem_cell *cell = um_mem_cell_for(lane, begins || lane->has_promised);
+    const bool is_first = begins || lane->has_promised;
+    const bool is_lone = lane->lone_goes_on || (is_first && um_mem_lane_is_alone(lane));
+    struct um_mem_cell *cell = lane->writes;
+    if (!cell && (is_lone || lane->exchanges))
+        cell = um_mem_cell_pick(lane);
     lane->has_promised = false;
     lane->short_looks = 0;
+    if (cell && !is_lone) {
+        slot->is_nontemporal = lane->is_lone = false;
+        lane->timed = NULL;
+        um_mem_cell_claim(lane, cell, slot);
+        return;
+    }
     if (cell || lane->lone_goes_on || lane->is_fresh ||
         !um_mem_stores_stay(&lane->stores, slot->body_len, um_mem_lane_stores_ring(lane))) {
         um_mem_lane_long_claim(lane, cell, start, slot);
@@ -381,7 +393,8 @@ void um_mem_commit(struct um_lane *base, const struct um_slot *slot, uint8_t op,
         if (__builtin_expect(len >= UM_NONTEMPORAL_MIN, 0)) {
             const uint32_t end = um_mem_lane_long_commit(lane, slot);
             flags |= (uint8_t)end;
-            len = end >> 8;
+            len = end >> 8 & UINT16_MAX;
+            op |= (uint8_t)(end >> 24);
         }
     }
     lane_publish(lane, op, flags, len);

@@ -2,11 +2,12 @@
  * Long bodies of a lane, of UM_NONTEMPORAL_MIN bytes or more: where they go, which stores write them, and how their
  * lines come to the sender before.
  *
- * A lone message goes into a cell (cell.c), if there is one; every other body into the ring: the wide one, or the big
- * one where that is faster (stores.h), to which the lane changes before a body (lane.c). Either way is compared
- * with non-temporal stores into the ring by a struct of its own (stores.h): what is best for the one may be worst for
- * the other. The two are not compared at the same time, because the receiver tells what all timed bodies took in one
- * word.
+ * A lone message goes into a cell (cell.c), if there is a block for it. So do streams in both directions. Every other
+ * body goes into the ring: the wide one, or the big one where that is faster (stores.h), to which the lane changes
+ * before a body (lane.c). What lone messages take, and what the ring takes, is compared with non-temporal stores into
+ * the ring, by a struct of its own each (stores.h): what is best for the one may be worst for the other. The two are
+ * not compared at the same time, because the receiver tells what all timed bodies took in one word. Bodies of streams
+ * in cells are not compared.
  *
  * Owns no struct. Threading: machine.h.
  */
@@ -136,7 +137,7 @@ bool um_mem_lane_fetch_next(struct um_mem_port *port)
 {
     struct um_mem_lane *lane = port->long_lane;
     port->long_lane = NULL;
-    if (!lane || (um_mem_cell_here(lane) && port->long_len < FETCH_MAX) || um_mem_lane_is_ended(lane))
+    if (!lane || (um_mem_cell_is_here(lane) && port->long_len < FETCH_MAX) || um_mem_lane_is_ended(lane))
         return false;
     const bool is_whole = port->long_len <= FETCH_WHOLE;
     if (is_whole ? um_mem_stores_are_nontemporal() : longer_is_not_fetched(lane))

@@ -36,8 +36,10 @@ enum {
     UM_BIG_BYTES = 131072,
     UM_BIG_BODY = UM_BIG_BYTES / 8,
     UM_WIDE_BYTES = 2097152,
-    UM_WIDE_RINGS = 64,                                      /* of a port, for all its lanes */
-    UM_CELL_BYTES = 524288,                                  /* of the cell behind a wide ring */
+    UM_WIDE_RINGS = 64,      /* of a port, for all its lanes */
+    UM_CELL_BYTES = 1048576, /* of the cell behind a wide ring */
+    UM_CELL_BLOCKS = 8,
+    UM_BLOCK_BYTES = UM_CELL_BYTES / UM_CELL_BLOCKS,
     UM_CELL_OFFSET = 256,                                    /* bytes between them */
     UM_WIDE_SPACE = UM_WIDE_BYTES + UM_CELL_BYTES + UM_PAGE, /* of a wide ring and its cell */
     UM_BODY_ALIGN = 2 * UM_LINE, /* alignment of bodies: processors fetch lines in such pairs */
@@ -48,11 +50,14 @@ enum {
     UM_FLAG_TIMED = 0x20, /* the sender has timed the copy into the record; the receiver times the copy out of it */
     UM_FLAG_KIND = 0x10,  /* in a timed record: its body was written with non-temporal stores, or into the big ring of
                            * a lane that has a wide one */
-    UM_FLAG_PASS = 0x10,  /* in a record with its body in a cell: the cell is the receiver's after that */
+    UM_FLAG_PASS = 0x10,  /* in a record with its body in a cell: the block is the receiver's after that */
 };
 
-/* The len of a record whose body lies in a cell: UM_LEN_CELL, which cell, and the body's length less 1. */
+/* The len of a record whose body lies in a cell: UM_LEN_CELL, which cell, and the body's length less 1. The record's op
+ * names the block: UM_OP_BLOCK_SHIFT. */
 enum {
+    UM_OP_BLOCK_SHIFT = 5,
+    UM_OP_MASK = (1 << UM_OP_BLOCK_SHIFT) - 1,
     UM_LEN_CELL = 0x8000,
     UM_LEN_OTHER = 0x4000, /* the cell of the lane in the other direction */
     UM_LEN_MASK = 0x3fff,
@@ -83,8 +88,8 @@ static_assert(UM_AREA_SMALL_BYTES % UM_BODY_ALIGN == 0 && UM_AREA_BIG_BYTES % UM
                   UM_SMALL_BYTES % UM_BODY_ALIGN == 0 && UM_BIG_BYTES % UM_BODY_ALIGN == 0 &&
                   UM_WIDE_BYTES % UM_BODY_ALIGN == 0,
               "bodies lie in pairs of lines");
-static_assert(UM_WIDE_SPACE == 2625536 && UM_WIDE_BYTES + UM_CELL_OFFSET == 2097408, "docs/protocol.md section 5");
-static_assert(UM_WIDE_BYTES + 2 * UM_CELL_BYTES + UM_ROOM_MAX == 3670016, "docs/protocol.md section 4.6");
+static_assert(UM_WIDE_SPACE == 3149824 && UM_WIDE_BYTES + UM_CELL_OFFSET == 2097408, "docs/protocol.md section 5");
+static_assert(UM_WIDE_BYTES + 2 * UM_CELL_BYTES + UM_ROOM_MAX == 4718592, "docs/protocol.md section 4.6");
 static_assert(UM_AREA_BIG_RECORDS <= 8192, "a lane starts with at most 8 KiB");
 static_assert(UM_AREA_BIG_RECORDS % UM_PAGE == 0, "the grown part is returned by page");
 

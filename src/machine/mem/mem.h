@@ -70,7 +70,8 @@ struct um_mem_port {
 /* A cell, as this process sees it (cell.c). */
 struct um_mem_cell {
     unsigned char *at; /* UM_CELL_BYTES; NULL: there is none */
-    bool is_here;      /* this process writes into it next */
+    uint8_t here;      /* bit n: this process writes into block n next */
+    uint8_t last;      /* the block that came from the peer last */
 };
 
 struct um_mem_link {
@@ -91,7 +92,7 @@ struct um_mem_link {
     bool frames_end;          /* a frame could not be mapped: no further one is tried */
     struct um_mem_lane *lane; /* both lanes between this port and the peer, if they are open */
     struct um_mem_rx *rx;
-    struct um_mem_cell kept; /* the lane's cell, if the peer had it when the lane was closed */
+    struct um_mem_cell kept; /* the lane's cell, if the peer had a block of it when the lane was closed */
     struct um_mem_mapping kept_map;
 };
 
@@ -139,7 +140,9 @@ struct um_mem_lane {
     struct um_mem_cell *writes;         /* the cell that its last body went into, if more may follow there */
     uint32_t promised_to;               /* head when all records are committed that lane_has_room() gave room for */
     uint32_t short_looks;               /* for credit, by short bodies, since the last long one, while it is narrow */
-    uint32_t cell_used;                 /* bytes of that cell */
+    uint32_t cell_used;                 /* bytes of that block */
+    uint8_t block;                      /* of `writes`, or else of `claimed` */
+    bool exchanges;                     /* long bodies go both ways, and a block is here, as far as known */
     bool has_promised;    /* lane_has_room() gave room for a message, whose first record is not claimed yet */
     bool is_lone;         /* the present claim with a long body belongs to a lone message for which there was a cell */
     bool lone_goes_on;    /* so did the last one, and more of that message follows */
@@ -181,8 +184,9 @@ struct um_mem_rx {
     struct um_mem_cell cell;    /* of its wide ring */
     struct um_mem_link *link;   /* to its peer; NULL: not known */
     struct um_mem_cell *reads;  /* the cell that the last body was in, if more may follow there */
-    uint32_t cell_at, cell_len; /* where that body is in the cell, bytes */
+    uint32_t cell_at, cell_len; /* where that body is in the block, bytes */
     uint32_t cell_record;       /* head when it was offered */
+    uint8_t block;              /* of `reads` */
     struct um_addr origin;
     struct um_mem_mark mark;
     int wake_handle;
@@ -384,7 +388,7 @@ void um_mem_ring_set(struct um_mem_ring *ring, unsigned char *area, bool grown);
 /* Chooses which stores write a claimed body of UM_NONTEMPORAL_MIN bytes or more, and whether it goes into the cell, if
  * there is one for it. The slot's body is its place in the ring, which begins at start. */
 void um_mem_lane_long_claim(struct um_mem_lane *lane, struct um_mem_cell *cell, uint32_t start, struct um_slot *slot);
-/* That body is about to be committed. Returns flags of its record, and the record's len << 8. */
+/* That body is about to be committed. Returns flags of its record, the record's len << 8, and bits of its op << 24. */
 uint32_t um_mem_lane_long_commit(struct um_mem_lane *lane, const struct um_slot *slot);
 /* Fetches lines of the next long message of the port, for writing. Returns whether there are more of them. */
 bool um_mem_lane_fetch_next(struct um_mem_port *port);
@@ -397,14 +401,17 @@ void um_mem_lane_cell_end(struct um_mem_lane *lane);
 void um_mem_rx_cell_end(struct um_mem_rx *rx);
 void um_mem_link_cell_end(struct um_mem_link *link);
 void um_mem_link_joined(struct um_link *base, struct um_rx *rx_base);
+/* Returns the cell of the block that the next body may go into, and notes the block: the one that came last from the
+ * peer, if it is here, or another one. NULL: none is here; this is noted, too. */
+struct um_mem_cell *um_mem_cell_pick(struct um_mem_lane *lane);
 /* Puts the body of a claim into that cell. */
 void um_mem_cell_claim(struct um_mem_lane *lane, struct um_mem_cell *cell, struct um_slot *slot);
 /* As um_mem_lane_long_commit(), for a body in a cell. */
 uint32_t um_mem_cell_commit(struct um_mem_lane *lane, const struct um_slot *slot);
 /* True if a record whose len has UM_LEN_CELL is valid as far as its first word tells. */
-bool um_mem_cell_is_good(struct um_mem_rx *rx, uint32_t len);
+bool um_mem_cell_is_good(struct um_mem_rx *rx, uint8_t op, uint32_t len);
 /* Returns the body of a good record. *len_p: in, the record's len; out, the body's. */
-const void *um_mem_cell_offer(struct um_mem_rx *rx, uint32_t *len_p);
+const void *um_mem_cell_offer(struct um_mem_rx *rx, uint8_t op, uint32_t *len_p);
 /* That record is released. */
 void um_mem_cell_release(struct um_mem_rx *rx, uint8_t flags);
 
@@ -567,22 +574,11 @@ static inline bool um_mem_lane_is_alone(const struct um_mem_lane *lane)
     return lane->long_polls != lane->link->port->empty_polls;
 }
 
-/* Returns the cell that a lone message may go into: the one that came last from the peer. NULL: none is here. */
-static inline struct um_mem_cell *um_mem_cell_here(struct um_mem_lane *lane)
+/* Is a block of a cell here? */
+static inline bool um_mem_cell_is_here(const struct um_mem_lane *lane)
 {
-    struct um_mem_rx *rx = lane->link->rx;
-    struct um_mem_cell *own = lane->cell.is_here ? &lane->cell : NULL;
-    struct um_mem_cell *theirs = rx && rx->cell.is_here ? &rx->cell : NULL;
-    return own && (lane->cell_came_last || !theirs) ? own : theirs;
-}
-
-/* Returns the cell for the next body, of UM_NONTEMPORAL_MIN bytes or more, or NULL. The rest of a message goes where it
- * began. */
-static inline struct um_mem_cell *um_mem_cell_for(struct um_mem_lane *lane, bool begins)
-{
-    if (lane->writes || !begins || !um_mem_lane_is_alone(lane))
-        return lane->writes;
-    return um_mem_cell_here(lane);
+    const struct um_mem_rx *rx = lane->link->rx;
+    return lane->cell.here || (rx && rx->cell.here);
 }
 
 /* Body bytes take whole pairs of lines. */

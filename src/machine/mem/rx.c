@@ -128,8 +128,7 @@ static inline bool record_is_in_cell(struct um_mem_rx *rx, uint64_t word)
 {
     const uint8_t op = (uint8_t)(word >> 32), flags = (uint8_t)(word >> 40);
     const uint32_t len = (uint32_t)(word >> 48);
-    return op != 0 && op < UM_OPCODE_MACHINE && flags & UM_FLAG_MACHINE && len & UM_LEN_CELL &&
-           um_mem_cell_is_good(rx, len);
+    return (op & UM_OP_MASK) != 0 && flags & UM_FLAG_MACHINE && len & UM_LEN_CELL && um_mem_cell_is_good(rx, op, len);
 }
 
 /* Describes a good record. is_in_cell is constant. */
@@ -143,7 +142,7 @@ static inline __attribute__((always_inline)) void record_offer(struct um_mem_rx 
     rx->record_end = rx->bytes_head;
     if (flags & UM_FLAG_MACHINE) {
         if (is_in_cell) {
-            body = um_mem_cell_offer(rx, &len);
+            body = um_mem_cell_offer(rx, (uint8_t)(word >> 32), &len);
         } else {
             const uint32_t start = um_mem_body_start(&rx->ring, rx->bytes_head, len);
             body = rx->ring.bytes + (start & (rx->ring.byte_count - 1));
@@ -158,7 +157,7 @@ static inline __attribute__((always_inline)) void record_offer(struct um_mem_rx 
         .header = rx->next->header,
         .body = body,
         .len = len,
-        .op = (uint8_t)(word >> 32),
+        .op = (uint8_t)(word >> 32) & (is_in_cell ? UM_OP_MASK : UINT8_MAX),
         .flags = flags & (uint8_t)~UM_FLAG_MACHINE,
     };
 }
@@ -392,7 +391,7 @@ static inline bool rx_is_credit_due(const struct um_mem_rx *rx)
            rx->bytes_head - rx->bytes_published >= rx->ring.byte_count / 4;
 }
 
-/* A record that was timed, or with which a cell passes, was released. Returns whether to publish the credit. */
+/* A record that was timed, or with which a block passes, was released. Returns whether to publish the credit. */
 static __attribute__((noinline)) bool rx_flagged_end(struct um_mem_rx *rx, const struct um_record *rec)
 {
     const bool is_in_cell = rx->reads && rx->cell_record == rx->head - 1;
