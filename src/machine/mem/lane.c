@@ -307,7 +307,7 @@ static inline void lane_long_claim(struct um_mem_lane *lane, uint32_t start, boo
     const bool is_first = begins || lane->has_promised;
     const bool is_lone = lane->lone_goes_on || (is_first && um_mem_lane_is_alone(lane));
     struct um_mem_cell *cell = lane->writes;
-    if (!cell && (is_lone || lane->exchanges))
+    if (!cell && (is_lone || (lane->exchanges && slot->body_len == lane->ring.body_max)))
         cell = um_mem_cell_pick(lane);
     lane->has_promised = false;
     lane->short_looks = 0;
