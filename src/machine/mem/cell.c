@@ -131,7 +131,7 @@ void um_mem_cell_claim(struct um_mem_lane *lane, struct um_mem_cell *cell, struc
 {
     lane->claimed = cell;
     lane->claim_bytes_end = lane->bytes_head;
-    slot->body = cell->at + lane->block * UM_BLOCK_BYTES + (lane->writes ? lane->cell_used : 0);
+    slot->body = cell->at + lane->block * (size_t)UM_BLOCK_BYTES + (lane->writes ? lane->cell_used : 0);
 }
 
 uint32_t um_mem_cell_commit(struct um_mem_lane *lane, const struct um_slot *slot)
@@ -188,7 +188,7 @@ const void *um_mem_cell_offer(struct um_mem_rx *rx, uint8_t op, uint32_t *len_p)
     rx->cell_at = at;
     rx->cell_len = *len_p = (*len_p & UM_LEN_MASK) + 1;
     rx->cell_record = rx->head;
-    return rx->reads->at + rx->block * UM_BLOCK_BYTES + at;
+    return rx->reads->at + rx->block * (size_t)UM_BLOCK_BYTES + at;
 }
 
 void um_mem_cell_release(struct um_mem_rx *rx, uint8_t flags)
