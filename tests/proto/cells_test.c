@@ -59,11 +59,17 @@ static void open_wide(struct world *w)
 
 enum place { RING, OWN_CELL, OTHER_CELL };
 
+/* Returns the first word of the last record that the node has sent. */
+static uint64_t word_of_last(struct world *w, int node)
+{
+    const struct um_mem_lane *lane = lane_of(w, node);
+    return lane->ring.records[(lane->head - 1) & (lane->ring.record_count - 1)].word;
+}
+
 /* Tells where the last body that the node has sent lies. */
 static enum place place_of_last(struct world *w, int node)
 {
-    const struct um_mem_lane *lane = lane_of(w, node);
-    const uint64_t word = lane->ring.records[(lane->head - 1) & (lane->ring.record_count - 1)].word;
+    const uint64_t word = word_of_last(w, node);
     return !(word >> 40 & UM_FLAG_MACHINE) || !(word >> 48 & UM_LEN_CELL) ? RING
            : word >> 48 & UM_LEN_OTHER                                    ? OTHER_CELL
                                                                           : OWN_CELL;
@@ -149,9 +155,8 @@ static void the_cell_that_came_last_is_taken_first(void **state)
 /* Returns the number of the block that the last body which the node has sent lies in. */
 static uint32_t block_of_last(struct world *w, int node)
 {
-    const struct um_mem_lane *lane = lane_of(w, node);
     assert_int_not_equal(place_of_last(w, node), RING);
-    return lane->ring.records[(lane->head - 1) & (lane->ring.record_count - 1)].word >> (32 + UM_OP_BLOCK_SHIFT) & 7;
+    return (uint8_t)(word_of_last(w, node) >> 32) >> UM_OP_BLOCK_SHIFT;
 }
 
 static void the_block_that_came_last_is_taken_first(void **state)
@@ -179,7 +184,7 @@ static void the_block_that_came_last_is_taken_first(void **state)
     world_close(&w);
 }
 
-static void who_wants_non_temporal_stores_has_nothing_in_cells(void **state)
+static void who_wants_non_temporal_stores_has_no_streams_in_cells(void **state)
 {
     (void)state;
     struct world w;
@@ -215,6 +220,11 @@ static void a_stream_in_one_direction_goes_into_the_ring(void **state)
         assert_int_equal(send_alone(&w, 0, LONG, tag), tag == 10 ? OWN_CELL : RING);
         take(&w, 1, LONG, tag);
     }
+    assert_int_equal(send_alone(&w, 1, LONG, 1), OTHER_CELL);
+    for (uint32_t tag = 2; tag < 10; tag++)
+        assert_int_equal(send_now(&w, 1, LONG, tag), RING);
+    for (uint32_t tag = 1; tag < 10; tag++)
+        take(&w, 0, LONG, tag);
     world_close(&w);
 }
 
@@ -246,19 +256,25 @@ static void streams_in_both_directions_go_into_cells(void **state)
     world_close(&w);
 }
 
+/* Opens lanes in both directions, of which only that of the node `wide` has a wide ring. */
+static void open_one_wide(struct world *w, int wide)
+{
+    world_open(w, 2);
+    (void)send_alone(w, 0, 8, 1u << 20);
+    (void)send_alone(w, 1, 8, 1u << 20);
+    stream_bodies(w, wide, 1 - wide);
+    assert_non_null(lane_of(w, wide)->cell.at);
+    assert_null(lane_of(w, 1 - wide)->cell.at);
+    world_settle(w);
+}
+
 /* When a lane gets a wide ring and the other one has one, there are streams in both directions. */
 static void the_second_wide_ring_begins_an_exchange(void **state)
 {
     (void)state;
     for (int first = 0; first < 2; first++) {
         struct world w;
-        world_open(&w, 2);
-        (void)send_alone(&w, 0, 8, 1u << 20);
-        (void)send_alone(&w, 1, 8, 1u << 20);
-        take(&w, 1, 8, 1u << 20);
-        take(&w, 0, 8, 1u << 20);
-        stream_bodies(&w, first, 1 - first);
-        assert_non_null(lane_of(&w, first)->cell.at);
+        open_one_wide(&w, first);
         assert_false(lane_of(&w, first)->exchanges);
         lane_of(&w, 1 - first)->exchanges = false;
         lane_of(&w, first)->cell.here = rx_of(&w, 1 - first)->cell.here = 0; /* no block comes or goes */
@@ -325,12 +341,7 @@ static void one_wide_ring_is_enough_for_a_cell(void **state)
     (void)state;
     for (int wide = 0; wide < 2; wide++) {
         struct world w;
-        world_open(&w, 2);
-        (void)send_alone(&w, 0, 8, 1u << 20);
-        (void)send_alone(&w, 1, 8, 1u << 20);
-        stream_bodies(&w, wide, 1 - wide);
-        assert_null(lane_of(&w, 1 - wide)->cell.at);
-        world_settle(&w);
+        open_one_wide(&w, wide);
         lane_of(&w, wide)->cell.here = 1;
         rx_of(&w, 1 - wide)->cell.here = 0;
         for (uint32_t i = 0; i < 20; i++) {
@@ -907,7 +918,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_cell_that_came_last_is_taken_first),
     cmocka_unit_test(a_stream_in_one_direction_goes_into_the_ring),
     cmocka_unit_test(the_block_that_came_last_is_taken_first),
-    cmocka_unit_test(who_wants_non_temporal_stores_has_nothing_in_cells),
+    cmocka_unit_test(who_wants_non_temporal_stores_has_no_streams_in_cells),
     cmocka_unit_test(streams_in_both_directions_go_into_cells),
     cmocka_unit_test(the_second_wide_ring_begins_an_exchange),
     cmocka_unit_test(blocks_are_passed_one_by_one),

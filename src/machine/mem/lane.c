@@ -311,20 +311,18 @@ static inline void lane_long_claim(struct um_mem_lane *lane, uint32_t start, boo
         cell = um_mem_cell_pick(lane);
     lane->has_promised = false;
     lane->short_looks = 0;
-    if (cell && !is_lone) {
-        slot->is_nontemporal = lane->is_lone = false;
-        lane->timed = NULL;
-        um_mem_cell_claim(lane, cell, slot);
-        return;
-    }
-    if (cell || lane->lone_goes_on || lane->is_fresh ||
-        !um_mem_stores_stay(&lane->stores, slot->body_len, um_mem_lane_stores_ring(lane))) {
+    const bool is_plain = cell ? !is_lone
+                               : !lane->lone_goes_on && !lane->is_fresh &&
+                                     um_mem_stores_stay(&lane->stores, slot->body_len, um_mem_lane_stores_ring(lane));
+    if (!is_plain) {
         um_mem_lane_long_claim(lane, cell, start, slot);
         return;
     }
     slot->is_nontemporal = lane->is_lone = false;
     lane->claimed = NULL;
     lane->timed = NULL;
+    if (cell)
+        um_mem_cell_claim(lane, cell, slot);
 }
 
 static inline __attribute__((always_inline)) int lane_claim(struct um_mem_lane *lane, uint32_t body_len,
