@@ -113,19 +113,29 @@ struct unsent {
     bool owes;      /* answers wait for a place */
 };
 
+/* Operations that await the progress of the other side and no call of its program: those with a bounded token. */
+static uint32_t bounded_used(const struct um_core_tokens *tokens)
+{
+    return UM_TOKENS - (uint32_t)__builtin_popcountll(tokens->bounded_free);
+}
+
 /*
  * Looks what this side has accepted and not sent yet. A peer that only waits for room (starved) does not count: nothing
  * was accepted. Nor does an eager message whose delivery is awaited: it lies in the lane to the peer and needs nothing
- * more from this side. Nor does what peers want of this side, reads above all: they may want more without end.
+ * more from this side. Nor does what peers want of this side, reads above all: they may want more without end. Nor does
+ * a message to this endpoint itself that may need a receive: the program closes the endpoint and posts no more.
  */
-static struct unsent ep_unsent(const struct um_core_ep *ep)
+static struct unsent ep_unsent(struct um_core_ep *ep)
 {
     struct unsent u = {.moved = ep->helped};
+    struct um_addr addr;
+    um_core_ep_addr(ep, &addr);
+    const struct um_core_peer *self = um_core_peer_find(ep, &addr);
     for (uint32_t i = 0; i < ep->peer_slots; i++) {
         const struct um_core_peer *peer = ep->peers[i];
         if (!peer || peer->lost)
             continue;
-        u.ops += peer->tokens.used;
+        u.ops += peer == self ? bounded_used(&peer->tokens) : peer->tokens.used;
         for (uint32_t t = 0; t < peer->tokens.capacity; t++)
             u.moved += peer->tokens.slot[t].op ? peer->tokens.slot[t].op->moved : 0;
         for (const struct um_list *l = peer->copies.next; l != &peer->copies; l = l->next)

@@ -100,6 +100,21 @@ static void closing_does_not_wait_for_a_message_that_is_out(void **state)
     pair_close(&p);
 }
 
+/* A rendezvous needs a receive. The program cannot post one for its own message while it closes the endpoint. */
+static void closing_does_not_wait_for_a_message_to_the_endpoint_itself(void **state)
+{
+    struct pair p;
+    fi_addr_t self;
+    (void)state;
+    pair_open(&p, &(struct pair_config){0});
+    assert_int_equal(fi_av_insert(p.a.av, p.a.name, 1, &self, 0, NULL), 1);
+    PAIR_POST(&p, fi_tsend(p.a.ep, out, sizeof(out), NULL, self, 1, NULL));
+    const uint64_t begin = pair_now_ns();
+    side_close_ep(&p.a);
+    assert_in_range(pair_now_ns() - begin, 0, UINT64_C(2000000000));
+    pair_close(&p);
+}
+
 static void a_send_to_a_closed_endpoint_fails(void **state)
 {
     static const size_t lens[] = {8, 100000};
@@ -284,6 +299,7 @@ int main(void)
         cmocka_unit_test(other_kinds_of_objects_are_refused),
         cmocka_unit_test(a_message_survives_its_sender),
         cmocka_unit_test(closing_does_not_wait_for_a_message_that_is_out),
+        cmocka_unit_test(closing_does_not_wait_for_a_message_to_the_endpoint_itself),
         cmocka_unit_test(a_send_to_a_closed_endpoint_fails),
         cmocka_unit_test(endpoints_close_and_reopen_under_traffic),
         cmocka_unit_test(threads_share_an_endpoint),

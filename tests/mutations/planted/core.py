@@ -264,6 +264,13 @@ MUTATIONS = [
         ["proto rma shm-bounce"],
     ),
     (
+        "an endpoint that closes waits for a receive of its own that nobody can post",
+        "src/core/endpoint.c",
+        "peer == self ? bounded_used(&peer->tokens) : peer->tokens.used",
+        "peer == self && !bounded_used ? 0 : peer->tokens.used",
+        ["prov/life"],
+    ),
+    (
         "before an endpoint sleeps it looks at some of its jobs only",
         "src/core/endpoint.c",
         "    if (um_core_ep_jobs_move(ep))",
