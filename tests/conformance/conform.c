@@ -383,7 +383,7 @@ static const struct group *const groups[] = {
     &dma_group,
     &line_group,
     &capability_group,
-    &narrow_group,
+    &front_group,
     &stores_group,
     &board_gone_group,
 };

@@ -87,9 +87,6 @@ static void fuzz_cells(struct attack *a)
                       (goes_on && rnd(&a->random, seldom) ? 0 : UM_FLAG_PASS) | (rnd(&a->random, 8) ? 0 : UM_FLAG_ACK));
         const uint32_t other = rnd(&a->random, seldom) ? 0 : UM_LEN_OTHER;
         any_bytes(a, cell + rnd(&a->random, UM_CELL_BYTES - 64), 64);
-        if (rnd(&a->random, 8) == 0)
-            evil_record(a, UM_OPCODE_NARROW, 0, rnd(&a->random, seldom) ? rnd(&a->random, 2) : (uint32_t)number(a), "",
-                        0);
         const uint32_t named = rnd(&a->random, seldom) ? block : rnd(&a->random, UM_CELL_BLOCKS);
         evil_record(a, op | (uint8_t)(named << UM_OP_BLOCK_SHIFT), flags, UM_LEN_CELL | other | (len - 1),
                     is_first ? (const void *)&first : &next, is_first ? sizeof(first) : sizeof(next));

@@ -68,7 +68,7 @@ static void result_record(struct attack *a, uint16_t token, uint64_t offset, uin
     evil_record(a, UM_WIRE_RESULT, 0, len, &header, sizeof(header));
 }
 
-enum { ATTACKS = 85 };
+enum { ATTACKS = 82 };
 
 static void invite(struct attack *a, uint32_t token, uint16_t count, uint8_t words, uint8_t shift)
 {
@@ -155,25 +155,12 @@ static void attack_offers(struct attack *a)
     }
 }
 
-/* Attacks from 82 on: bodies in the big ring again, where there is no other one, or in none. */
-static void attack_narrow(struct attack *a)
-{
-    uint32_t ring;
-    if (a->argument != 82)
-        (void)um_mem_lane_body_max(&a->lane->base, UM_BIG_BODY);
-    if (a->argument == 84) {
-        child_demand(um_mem_lane_take_wide(a->lane, &ring) == 0, "no wide ring");
-        evil_record(a, UM_OPCODE_WIDEN, 0, ring, "", 0);
-    }
-    evil_record(a, UM_OPCODE_NARROW, 0, a->argument == 84 ? 2 : a->argument == 83, "", 0);
-}
-
 /* Attacks from 63 on. */
 static void attack_widen(struct attack *a)
 {
     uint32_t ring;
     if (a->argument > 66) {
-        (a->argument > 81 ? attack_narrow : a->argument > 75 ? attack_offers : attack_segments)(a);
+        (a->argument > 75 ? attack_offers : attack_segments)(a);
         return;
     }
     if (a->argument != 63) /* a lane in its small rings may not have a wide one */

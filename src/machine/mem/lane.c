@@ -1,6 +1,6 @@
 /*
  * The sending end of a lane: claim, commit, growth, answers. Its beginning and end: lane_life.c. The memory that
- * it takes to grow: lane_memory.c. Long bodies: lane_long.c.
+ * it takes to grow: lane_memory.c. Its room: lane_room.c. Long bodies: lane_long.c.
  *
  * Owns: struct um_mem_lane. It writes records and bodies in the peer's memory, the sender's lines of the control block,
  * and the peer's bells. What it reads there was written by the peer: credit and answers are checked before use.
@@ -25,6 +25,7 @@ void um_mem_ring_set(struct um_mem_ring *ring, unsigned char *area, bool grown)
         .bytes = area + (grown ? UM_AREA_BIG_BYTES : UM_AREA_SMALL_BYTES),
         .record_count = grown ? UM_BIG_RECORDS : UM_SMALL_RECORDS,
         .byte_count = grown ? UM_BIG_BYTES : UM_SMALL_BYTES,
+        .publish_bytes = (grown ? UM_BIG_BYTES : UM_SMALL_BYTES) / 4,
         .body_max = grown ? UM_BIG_BODY : UM_SMALL_BODY,
     };
 }
@@ -33,12 +34,7 @@ void um_mem_ring_widen(struct um_mem_ring *ring, unsigned char *bytes)
 {
     ring->bytes = bytes;
     ring->byte_count = UM_WIDE_BYTES;
-}
-
-void um_mem_ring_narrow(struct um_mem_ring *ring, unsigned char *area)
-{
-    ring->bytes = area + UM_AREA_BIG_BYTES;
-    ring->byte_count = UM_BIG_BYTES;
+    ring->publish_bytes = UM_WIDE_PUBLISH;
 }
 
 struct um_mem_lane_shm *um_mem_lane_ctl(void *control, uint32_t number)
@@ -64,20 +60,6 @@ void um_mem_lane_ring_bell(struct um_mem_lane *lane)
     if (!(um_load_relaxed_u64(&peer->bell_summary) & word))
         um_rmw_or_u64(&peer->bell_summary, word);
     um_mem_link_wake(lane->link);
-}
-
-/* Reads the credit of records and bodies again. False: the peer wrote an impossible value. */
-static bool lane_refresh_credit(struct um_mem_lane *lane)
-{
-    uint64_t credit = um_load_acquire_u64(&lane->ctl->credit); /* sync: credit-take (partner credit-publish) */
-    uint32_t consumed = (uint32_t)credit;
-    uint32_t bytes = (uint32_t)(credit >> 32);
-    if (lane->head - consumed > UM_BIG_RECORDS + UM_SMALL_RECORDS ||
-        lane->bytes_head - bytes > (lane->wide_map.base ? UM_WIDE_BYTES : UM_BIG_BYTES))
-        return false;
-    lane->consumed = consumed;
-    lane->bytes_consumed = bytes;
-    return true;
 }
 
 static bool lane_is_held(const struct um_mem_lane *lane)
@@ -180,7 +162,7 @@ static void lane_widen(struct um_mem_lane *lane)
     um_mem_ring_widen(&lane->ring, lane->wide_map.base);
     um_mem_lane_touch_begin(lane);
     um_mem_lane_cell_begin(lane);
-    lane->stores.narrow_bytes = lane->has_choice ? UM_BIG_BYTES : 0;
+    lane->stores.front_bytes = lane->has_choice ? um_mem_lane_front_bytes() : 0;
 }
 
 /* Records that can be claimed now. */
@@ -189,32 +171,6 @@ static uint32_t lane_room(const struct um_mem_lane *lane)
     uint32_t used = lane->head - lane->consumed;
     uint32_t depth = lane->grown ? UM_BIG_RECORDS : UM_SMALL_RECORDS - 1;
     return used < depth ? depth - used : 0;
-}
-
-/* Goes on with its bodies in its big byte ring, or in its wide one again. There must be room for a record. */
-static void lane_narrow(struct um_mem_lane *lane, bool on)
-{
-    lane->is_narrow = on;
-    lane->fetched_len = 0;
-    lane_publish(lane, UM_OPCODE_NARROW, 0, on);
-    if (on)
-        um_mem_ring_narrow(&lane->ring, lane->area);
-    else
-        um_mem_ring_widen(&lane->ring, lane->wide_map.base);
-}
-
-/* Changes to the ring that is wanted. If that is not possible now, it is later. Two records must fit: the change and
- * the next one of the caller. */
-static __attribute__((noinline)) void lane_turn(struct um_mem_lane *lane, bool narrow)
-{
-    if (narrow != lane->is_narrow && lane->wide_map.base && !lane->is_fresh && lane_room(lane) > 1)
-        lane_narrow(lane, narrow);
-}
-
-/* Are records still to be claimed that lane_has_room() gave room for? */
-static inline bool lane_has_pledge(const struct um_mem_lane *lane)
-{
-    return lane->promised_to - lane->head - 1 < UM_BIG_RECORDS;
 }
 
 static bool lane_has_place(const struct um_mem_lane *lane, uint32_t body_len)
@@ -250,28 +206,15 @@ static bool lane_is_wide_due(struct um_mem_lane *lane, uint32_t bytes_before, ui
     return lane_count_reason(lane);
 }
 
-/* A lane that goes on with short bodies alone returns to its wide ring: its stores are compared with longer ones, and
- * say nothing of these. */
-static void lane_count_short(struct um_mem_lane *lane, uint32_t body_len)
-{
-    enum { LOOKS = 32 }; /* for credit */
-    if (body_len >= UM_NONTEMPORAL_MIN || ++lane->short_looks < LOOKS)
-        return;
-    um_mem_stores_widen(&lane->stores);
-    lane_turn(lane, false);
-}
-
 /* Reads the credit again because what is known is not enough, at least once in each round of the ring; goes on in a
  * wide ring when that is due. False: the peer wrote an impossible value. */
 static bool lane_look_for_credit(struct um_mem_lane *lane, uint32_t body_len)
 {
     const uint32_t bytes_before = lane->bytes_consumed;
-    if (!lane_refresh_credit(lane))
+    if (!um_mem_lane_refresh_credit(lane))
         return false;
     if (__builtin_expect(lane->is_fresh, 0))
         um_mem_lane_touch_end(lane);
-    if (__builtin_expect(lane->is_narrow, 0))
-        lane_count_short(lane, body_len);
     if (lane_is_wide_due(lane, bytes_before, body_len))
         lane_widen(lane);
     return true;
@@ -292,13 +235,6 @@ static int lane_make_room(struct um_mem_lane *lane, uint32_t body_len)
     return lane_has_place(lane, body_len) ? 0 : -EAGAIN;
 }
 
-/* Is a body of this length to be preceded by a change to the ring that the lane's stores want? */
-static inline bool lane_is_to_turn(const struct um_mem_lane *lane, uint32_t body_len)
-{
-    return __builtin_expect(body_len >= UM_NONTEMPORAL_MIN, 0) &&
-           __builtin_expect(um_mem_stores_want_narrow(&lane->stores) != lane->is_narrow, 0) && !lane_has_pledge(lane);
-}
-
 /* Claims a body of UM_NONTEMPORAL_MIN bytes or more. In a stream it mostly takes ordinary stores, into the ring, or
  * into a cell if there is a stream in the other direction as well. A body that is shorter than a record may be begins
  * no block there: it would take a whole one for itself. */
@@ -309,20 +245,22 @@ static inline void lane_long_claim(struct um_mem_lane *lane, uint32_t start, boo
     struct um_mem_cell *cell = lane->writes;
     if (!cell && (is_lone || (lane->exchanges && slot->body_len == lane->ring.body_max)))
         cell = um_mem_cell_pick(lane);
-    lane->has_promised = false;
-    lane->short_looks = 0;
     const bool is_plain = cell ? !is_lone
                                : !lane->lone_goes_on && !lane->is_fresh &&
-                                     um_mem_stores_stay(&lane->stores, slot->body_len, um_mem_lane_stores_ring(lane));
+                                     um_mem_stores_stay(&lane->stores, slot->body_len, lane->ring.byte_count);
+    lane->goes_front = false;
     if (!is_plain) {
         um_mem_lane_long_claim(lane, cell, start, slot);
-        return;
+    } else {
+        slot->is_nontemporal = lane->is_lone = false;
+        lane->claimed = NULL;
+        lane->timed = NULL;
+        if (cell)
+            um_mem_cell_claim(lane, cell, slot);
     }
-    slot->is_nontemporal = lane->is_lone = false;
-    lane->claimed = NULL;
-    lane->timed = NULL;
-    if (cell)
-        um_mem_cell_claim(lane, cell, slot);
+    if (!lane->claimed && um_mem_stores_want_front(&lane->stores))
+        um_mem_lane_claim_in_front(lane, start, slot);
+    lane->has_promised = false;
 }
 
 static inline __attribute__((always_inline)) int lane_claim(struct um_mem_lane *lane, uint32_t body_len,
@@ -330,8 +268,6 @@ static inline __attribute__((always_inline)) int lane_claim(struct um_mem_lane *
 {
     if (body_len > lane->ring.body_max)
         return -EMSGSIZE;
-    if (lane_is_to_turn(lane, body_len))
-        lane_turn(lane, !lane->is_narrow);
     uint32_t start = um_mem_body_start(&lane->ring, lane->bytes_head, body_len);
     if (!lane_room(lane) || (body_len && !um_mem_lane_body_fits(lane, start, body_len))) {
         int ret = lane_make_room(lane, body_len);
@@ -430,14 +366,6 @@ static bool lane_is_too_short(const struct um_mem_lane *lane)
     return lane->grown && !lane->widen_tried && lane->bytes_consumed == lane->bytes_head;
 }
 
-/* Before a message of so many records: changes to the ring that is wanted. One that the big ring never has room for
- * goes through the wide one. */
-static void lane_turn_for(struct um_mem_lane *lane, uint32_t records, uint32_t body_len)
-{
-    const bool is_too_long = (records + 1) * um_mem_body_space(body_len) > UM_BIG_BYTES;
-    lane_turn(lane, um_mem_stores_want_narrow(&lane->stores) && !is_too_long);
-}
-
 bool um_mem_lane_has_room(struct um_lane *base, uint32_t records, uint32_t body_len)
 {
     struct um_mem_lane *lane = (struct um_mem_lane *)base;
@@ -445,12 +373,8 @@ bool um_mem_lane_has_room(struct um_lane *base, uint32_t records, uint32_t body_
     um_mem_receiver_observe(lane->link->port, lane->ctl);
     if (!lane_is_plain(lane) || body_len > lane->ring.body_max || (uint64_t)records * body_len > UM_ROOM_MAX)
         return false;
-    lane_turn_for(lane, records, body_len);
-    lane->has_promised = lane_takes(lane, records, body_len);
-    if (!lane->has_promised && lane_look_for_credit(lane, body_len)) {
-        lane_turn_for(lane, records, body_len);
-        lane->has_promised = lane_takes(lane, records, body_len);
-    }
+    lane->has_promised = lane_takes(lane, records, body_len) ||
+                         (lane_look_for_credit(lane, body_len) && lane_takes(lane, records, body_len));
     if (lane->has_promised)
         lane->promised_to = lane->head + records;
     else if (lane_is_too_short(lane) && lane_count_reason(lane))
@@ -468,8 +392,9 @@ uint32_t um_mem_lane_consumed(const struct um_lane *base)
 {
     struct um_mem_lane *lane = (struct um_mem_lane *)base;
     const uint32_t bytes = lane->bytes_consumed;
-    (void)lane_refresh_credit(lane); /* an impossible value leaves the last good one; the next claim ends the lane */
-    lane->bytes_consumed = bytes;    /* claims run out of it once in a round of the ring: lane_is_wide_due() */
+    /* An impossible value leaves the last good one; the next claim ends the lane. */
+    (void)um_mem_lane_refresh_credit(lane);
+    lane->bytes_consumed = bytes; /* claims run out of it once in a round of the ring: lane_is_wide_due() */
     lane->consumed_reported = lane->consumed;
     if (lane->was_held)
         lane->was_held = lane_is_held(lane); /* the end of the hold is reported once */

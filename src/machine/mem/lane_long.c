@@ -3,11 +3,10 @@
  * lines come to the sender before.
  *
  * A lone message goes into a cell (cell.c), if there is a block for it. So do streams in both directions. Every other
- * body goes into the ring: the wide one, or the big one where that is faster (stores.h), to which the lane changes
- * before a body (lane.c). What lone messages take, and what the ring takes, is compared with non-temporal stores into
- * the ring, by a struct of its own each (stores.h): what is best for the one may be worst for the other. The two are
- * not compared at the same time, because the receiver tells what all timed bodies took in one word. Bodies of streams
- * in cells are not compared.
+ * body goes into the ring, or into the front of a wide one, where that is faster (stores.h). What lone messages take,
+ * and what the ring takes, is compared with non-temporal stores into the ring, by a struct of its own each (stores.h):
+ * what is best for the one may be worst for the other. The two are not compared at the same time, because the receiver
+ * tells what all timed bodies took in one word. Bodies of streams in cells are not compared.
  *
  * Owns no struct. Threading: machine.h.
  */
@@ -34,8 +33,7 @@ static enum um_mem_stores_kind stores_begin(struct um_mem_lane *lane, bool in_ce
 {
     struct um_mem_stores *stores = in_cell ? &lane->cell_stores : &lane->stores;
     struct um_mem_stores *others = in_cell ? &lane->stores : &lane->cell_stores;
-    const uint32_t at = start - lane->fetched_from,
-                   ring_bytes = in_cell ? UM_CELL_BYTES : um_mem_lane_stores_ring(lane);
+    const uint32_t at = start - lane->fetched_from, ring_bytes = in_cell ? UM_CELL_BYTES : lane->ring.byte_count;
     const bool is_begun = at < lane->fetched_len;
     const bool is_fetched = !in_cell && is_begun && body_len <= lane->fetched_len - at;
     if (is_fetched || (body_len < LONE_MIN && um_mem_lane_is_alone(lane))) {
@@ -78,9 +76,9 @@ void um_mem_lane_long_claim(struct um_mem_lane *lane, struct um_mem_cell *cell, 
 /* Ends the timing of a body that was written. Returns the flags of its record. */
 static uint8_t stores_end(struct um_mem_lane *lane, const struct um_slot *slot)
 {
-    const bool is_narrow = lane->is_narrow && !lane->claimed;
+    const bool is_in_front = um_mem_stores_want_front(&lane->stores) && !lane->claimed;
     const enum um_mem_stores_kind kind = slot->is_nontemporal ? UM_STORES_NONTEMPORAL
-                                         : is_narrow          ? UM_STORES_NARROW
+                                         : is_in_front        ? UM_STORES_FRONT
                                                               : UM_STORES_CACHED;
     um_mem_stores_end(lane->timed, kind, um_clock_ticks() - lane->write_began, slot->body_len, lane->head + 1);
     return kind == UM_STORES_CACHED ? UM_FLAG_TIMED : UM_FLAG_TIMED | UM_FLAG_KIND;
@@ -121,7 +119,7 @@ uint32_t um_mem_lane_long_commit(struct um_mem_lane *lane, const struct um_slot 
     fetch_note(lane, slot);
     lane->lone_goes_on = lane->is_lone && slot->more;
     lane->lone_bypasses = slot->is_nontemporal;
-    const uint32_t flags = lane->timed ? stores_end(lane, slot) : 0;
+    const uint32_t flags = lane->timed ? stores_end(lane, slot) : lane->goes_front ? UM_FLAG_FRONT : 0;
     return flags | (lane->claimed ? um_mem_cell_commit(lane, slot) : slot->body_len << 8);
 }
 
@@ -142,7 +140,9 @@ bool um_mem_lane_fetch_next(struct um_mem_port *port)
     const bool is_whole = port->long_len <= FETCH_WHOLE;
     if (is_whole ? um_mem_stores_are_nontemporal() : longer_is_not_fetched(lane))
         return false;
-    const uint32_t from = um_mem_body_start(&lane->ring, lane->bytes_head, port->long_part);
+    uint32_t from = um_mem_body_start(&lane->ring, lane->bytes_head, port->long_part);
+    if (um_mem_stores_want_front(&lane->stores) && um_mem_lane_is_to_go_front(lane, from, port->long_len))
+        from = um_mem_ring_front(&lane->ring, from);
     if (lane->fetched_from != from || lane->fetched_len >= port->long_len) {
         lane->fetched_from = from;
         lane->fetched_len = 0;

@@ -36,9 +36,10 @@ enum {
     UM_BIG_BYTES = 131072,
     UM_BIG_BODY = UM_BIG_BYTES / 8,
     UM_WIDE_BYTES = 2097152,
-    UM_WIDE_RINGS = 64,                                      /* of a port, for all its lanes */
-    UM_CELL_BYTES = 1048576,                                 /* of the cell behind a wide ring */
-    UM_CELL_OFFSET = 256,                                    /* bytes between them */
+    UM_WIDE_PUBLISH = 65536, /* bytes consumed in a wide ring, after which the credit is published */
+    UM_WIDE_RINGS = 64,      /* of a port, for all its lanes */
+    UM_CELL_BYTES = 1048576, /* of the cell behind a wide ring */
+    UM_CELL_OFFSET = 256,    /* bytes between them */
     UM_WIDE_SPACE = UM_WIDE_BYTES + UM_CELL_BYTES + UM_PAGE, /* of a wide ring and its cell */
     UM_CELL_BLOCKS = 8,
     UM_BLOCK_BYTES = UM_CELL_BYTES / UM_CELL_BLOCKS,
@@ -48,8 +49,9 @@ enum {
 /* Flags of a record with a body. */
 enum {
     UM_FLAG_TIMED = 0x20, /* the sender has timed the copy into the record; the receiver times the copy out of it */
-    UM_FLAG_KIND = 0x10,  /* in a timed record: its body was written with non-temporal stores, or into the big ring of
-                           * a lane that has a wide one */
+    UM_FLAG_KIND = 0x10,  /* in a timed record: its body was written with non-temporal stores, or into the front of a
+                           * wide ring (stores.h) */
+    UM_FLAG_FRONT = 0x10, /* in another record with its body in a ring: it lies at the begin of the ring */
     UM_FLAG_PASS = 0x10,  /* in a record with its body in a cell: the block is the receiver's after that */
 };
 
@@ -71,9 +73,8 @@ struct um_mem_record_shm {
 static_assert(sizeof(struct um_mem_record_shm) == UM_LINE, "a record is one cache line");
 
 /* Opcodes of the machine, never seen outside mem/. GROW: the next record lies in the lane's big rings. WIDEN: later
- * bodies lie in a wide ring, whose number is the record's len. NARROW: they lie in the big byte ring (len 1), or in the
- * wide one again (len 0). */
-enum { UM_OPCODE_GROW = 0xf8, UM_OPCODE_WIDEN = 0xf9, UM_OPCODE_NARROW = 0xfa };
+ * bodies lie in a wide ring, whose number is the record's len. */
+enum { UM_OPCODE_GROW = 0xf8, UM_OPCODE_WIDEN = 0xf9 };
 
 /* Offsets of the rings within one lane's area. */
 enum {

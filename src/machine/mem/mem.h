@@ -21,8 +21,9 @@
 struct um_mem_ring {
     struct um_mem_record_shm *records;
     unsigned char *bytes;
-    uint32_t record_count; /* power of two */
-    uint32_t byte_count;   /* power of two */
+    uint32_t record_count;  /* power of two */
+    uint32_t byte_count;    /* power of two */
+    uint32_t publish_bytes; /* bytes consumed after which the receiver publishes its credit */
     uint32_t body_max;
 };
 
@@ -115,9 +116,8 @@ struct um_mem_lane {
     bool grown;
     bool grow_denied;
     bool widen_tried;
-    bool is_fresh;  /* a part of its wide ring was never touched */
-    bool is_narrow; /* it has a wide ring, and its bodies lie in the big one now */
-    bool fence;     /* um_mem_port.fence of this port, or the peer's want_fence */
+    bool is_fresh; /* a part of its wide ring was never touched */
+    bool fence;    /* um_mem_port.fence of this port, or the peer's want_fence */
     struct um_mem_link *link;
     struct um_mem_port_shm *peer;
     unsigned char *area;
@@ -139,10 +139,10 @@ struct um_mem_lane {
     struct um_mem_cell *claimed;        /* of the present claim with a long body: the cell that it lies in, or NULL */
     struct um_mem_cell *writes;         /* the cell that its last body went into, if more may follow there */
     uint32_t promised_to;               /* head when all records are committed that lane_has_room() gave room for */
-    uint32_t short_looks;               /* for credit, by short bodies, since the last long one, while it is narrow */
     uint32_t cell_used;                 /* bytes of that block */
     uint8_t block;                      /* of `writes`, or else of `claimed` */
     bool exchanges;                     /* long bodies go both ways, and a block is here, as far as known */
+    bool goes_front;      /* the present claim with a long body lies at the front of the ring: UM_FLAG_FRONT */
     bool has_promised;    /* lane_has_room() gave room for a message, whose first record is not claimed yet */
     bool is_lone;         /* the present claim with a long body belongs to a lone message for which there was a cell */
     bool lone_goes_on;    /* so did the last one, and more of that message follows */
@@ -384,6 +384,16 @@ void um_mem_tick(struct um_port *base);
 /* Between the files of mem/. */
 void um_mem_lane_ring_bell(struct um_mem_lane *lane);
 void um_mem_ring_set(struct um_mem_ring *ring, unsigned char *area, bool grown);
+/* ---- lane_room.c ---- */
+/* Reads the credit of records and bodies again. False: the peer wrote an impossible value. */
+bool um_mem_lane_refresh_credit(struct um_mem_lane *lane);
+/* Bytes of a wide ring that are its front. */
+uint32_t um_mem_lane_front_bytes(void);
+/* Would so many bytes from there on leave the front, and is there room for them, and more, at its begin? */
+bool um_mem_lane_is_to_go_front(struct um_mem_lane *lane, uint32_t start, uint32_t bytes);
+/* If that is so, moves a claim with a long body there. The slot's body is its place in the ring, which begins at start.
+ */
+void um_mem_lane_claim_in_front(struct um_mem_lane *lane, uint32_t start, struct um_slot *slot);
 /* ---- lane_long.c ---- */
 /* Chooses which stores write a claimed body of UM_NONTEMPORAL_MIN bytes or more, and whether it goes into the cell, if
  * there is one for it. The slot's body is its place in the ring, which begins at start. */
@@ -417,8 +427,6 @@ void um_mem_cell_release(struct um_mem_rx *rx, uint8_t flags);
 
 /* From now on bodies go into the wide ring at bytes. */
 void um_mem_ring_widen(struct um_mem_ring *ring, unsigned char *bytes);
-/* The bodies lie in the big byte ring of this area again. */
-void um_mem_ring_narrow(struct um_mem_ring *ring, unsigned char *area);
 bool um_mem_lane_take_share(struct um_mem_lane *lane);
 /* Takes a wide ring for the lane and fills in wide_map. -ENOSPC: all are taken; -ECONNREFUSED: the peer is gone; the
  * errors of um_mem_mapper.attach. */
@@ -594,10 +602,10 @@ static inline uint32_t um_mem_body_start(const struct um_mem_ring *ring, uint32_
     return offset + len <= ring->byte_count ? pos : pos + (ring->byte_count - offset);
 }
 
-/* Bytes of the ring for which the lane's stores are compared: of the wide one, if it has one. */
-static inline uint32_t um_mem_lane_stores_ring(const struct um_mem_lane *lane)
+/* Where the ring begins again behind that position. */
+static inline uint32_t um_mem_ring_front(const struct um_mem_ring *ring, uint32_t pos)
 {
-    return lane->is_narrow ? UM_WIDE_BYTES : lane->ring.byte_count;
+    return (pos | (ring->byte_count - 1)) + 1;
 }
 
 /* True if the ring has room for a body that begins at start. */

@@ -15,9 +15,8 @@
 #include <string.h>
 
 enum {
-    UM_OWN_RECORDS = 8, /* of the machine, after which a poll may return although more follow */
-    UM_BURST = 16,      /* records from one lane before the next one is looked at */
-    UM_HOT_KEEP = 8,    /* number of lanes that are polled however idle they are */
+    UM_BURST = 16,   /* records from one lane before the next one is looked at */
+    UM_HOT_KEEP = 8, /* number of lanes that are polled however idle they are */
     /* Empty polls after which the credit is published: more than a round trip takes. Otherwise a peer that replies
      * would wait for the credit's line, which it reads before it writes a record. */
     UM_IDLE_PUBLISH = 256,
@@ -94,17 +93,6 @@ static void rx_go_on_widened(struct um_mem_rx *rx, uint32_t ring)
     rx_advance(rx);
 }
 
-/* The sender waits until no more lies in the lane than the big ring holds: it gets all its credit now. */
-static void rx_go_on_narrowed(struct um_mem_rx *rx, bool is_narrow)
-{
-    if (is_narrow)
-        um_mem_ring_narrow(&rx->ring, rx->port->memory + um_mem_port_lane_offset(rx->port->lanes, rx->number));
-    else
-        um_mem_ring_widen(&rx->ring, rx->wide);
-    rx_advance(rx);
-    um_mem_rx_publish(rx);
-}
-
 static inline bool rx_is_next(const struct um_mem_rx *rx, uint64_t word)
 {
     return um_mem_is_record(word, rx->head + 1);
@@ -131,6 +119,18 @@ static inline bool record_is_in_cell(struct um_mem_rx *rx, uint64_t word)
     return (op & UM_OP_MASK) != 0 && flags & UM_FLAG_MACHINE && len & UM_LEN_CELL && um_mem_cell_is_good(rx, op, len);
 }
 
+/* Offers a record that is timed, or whose body lies at the begin of its ring. Returns its body. */
+static __attribute__((noinline)) const void *rx_flagged_offer(struct um_mem_rx *rx, uint8_t flags, uint32_t len,
+                                                              const void *body)
+{
+    if (flags & UM_FLAG_TIMED) {
+        rx->offered_at = um_clock_ticks();
+        return body;
+    }
+    rx->record_end = um_mem_ring_front(&rx->ring, rx->bytes_head - 1) + um_mem_body_space(len);
+    return rx->ring.bytes;
+}
+
 /* Describes a good record. is_in_cell is constant. */
 static inline __attribute__((always_inline)) void record_offer(struct um_mem_rx *rx, uint64_t word,
                                                                struct um_record *rec_p, const bool is_in_cell)
@@ -149,8 +149,8 @@ static inline __attribute__((always_inline)) void record_offer(struct um_mem_rx 
             rx->record_end = start + um_mem_body_space(len);
         }
         rx->expects_body = len <= UM_BODY_ALIGN;
-        if (__builtin_expect(flags & UM_FLAG_TIMED, 0))
-            rx->offered_at = um_clock_ticks();
+        if (__builtin_expect(flags & (is_in_cell ? UM_FLAG_TIMED : UM_FLAG_TIMED | UM_FLAG_FRONT), 0))
+            body = rx_flagged_offer(rx, flags, len, body);
     }
     *rec_p = (struct um_record){
         .rx = &rx->base,
@@ -175,10 +175,6 @@ static void rx_take_other(struct um_mem_rx *rx, uint64_t word)
     }
     if (op == UM_OPCODE_WIDEN && rx_may_widen(rx, len)) {
         rx_go_on_widened(rx, len);
-        return;
-    }
-    if (op == UM_OPCODE_NARROW && rx->wide && len == (rx->ring.bytes == rx->wide)) {
-        rx_go_on_narrowed(rx, len);
         return;
     }
     um_log_limited(&limit, UM_LOG_WARN,
@@ -257,21 +253,12 @@ static void rx_idle(struct um_mem_rx *rx)
     }
 }
 
-/* Handles a record that belongs to the machine, or is invalid. own: how many there were in this poll. Returns whether
- * to look at the lane again: a hostile sender may have more of them than a poll should take. */
-static bool take_own(struct um_mem_rx *rx, uint64_t word, uint32_t *own)
-{
-    rx_take_other(rx, word);
-    return ++*own <= UM_OWN_RECORDS;
-}
-
 /* Polls every hot lane, beginning with the one whose turn it is. observe: memory is not coherent. */
 static inline __attribute__((always_inline)) int poll_each(struct um_mem_port *port, struct um_record *rec_p,
                                                            const bool observe)
 {
     if (__builtin_expect(port->vain_left <= 0, 0))
         hot_sweep(port);
-    uint32_t own = 0; /* records of the machine's own */
     for (uint32_t left = port->hot_count; left > 0; left--) {
         if (port->hot_next >= port->hot_count)
             port->hot_next = 0;
@@ -294,7 +281,8 @@ static inline __attribute__((always_inline)) int poll_each(struct um_mem_port *p
                 record_offer(rx, word, rec_p, true);
                 return 1;
             }
-            left += take_own(rx, word, &own);
+            rx_take_other(rx, word);
+            left++;
             if (port->hot_count == 0)
                 break;
             continue;
@@ -388,7 +376,7 @@ static void rx_loads_end(struct um_mem_rx *rx, const struct um_record *rec, bool
 static inline bool rx_is_credit_due(const struct um_mem_rx *rx)
 {
     return rx->head - rx->published >= rx->ring.record_count / 4 ||
-           rx->bytes_head - rx->bytes_published >= rx->ring.byte_count / 4;
+           rx->bytes_head - rx->bytes_published >= rx->ring.publish_bytes;
 }
 
 /* A record that was timed, or with which a block passes, was released. Returns whether to publish the credit. */

@@ -9,26 +9,23 @@ enum {
     UM_STORES_FRESH = 4,             /* rounds of a new ring before the first comparison */
     UM_STORES_WARM = 2,              /* a trial of non-temporal stores is timed from this body on, counted from 1 */
     UM_STORES_BACK = 2,              /* rounds of a trial of ordinary stores before it is timed */
-    UM_STORES_SETTLE = 16,           /* rounds of the big ring before it is timed: by then the caches keep its lines */
+    UM_STORES_SETTLE = 16,           /* rounds of the front before it is timed: by then the caches keep its lines */
     UM_STORES_PROOF = 2,             /* comparisons in a row that make a sender leave ordinary stores */
     UM_STORES_PART = 16,             /* a trial of a wide ring is timed after so much of what lies between two trials */
     UM_STORES_SKIP_MAX = 64,         /* a comparison is given up when more bodies than that are skipped */
     UM_STORES_BYTES_MAX = 128 << 20, /* bytes of bodies from one comparison to the next, at most */
 };
 
-/*
- * Bytes of bodies before the big ring is compared for the first time, and between two comparisons at most: each costs
- * the time in which the lane's contents leave the wide ring. A cache may also take some hundred MiB to keep a wide
- * ring.
- */
-#define UM_STORES_NARROW_FIRST (UINT64_C(512) << 20)
-#define UM_STORES_NARROW_LAST  (UINT64_C(4) << 30)
+/* Bytes of bodies between two comparisons with the front: the first, and the most. The first one of a ring comes at
+ * once, because a cache may take some hundred MiB to hold a new ring. */
+#define UM_STORES_FRONT_FIRST (UINT64_C(64) << 20)
+#define UM_STORES_FRONT_LAST  (UINT64_C(4) << 30)
 
 /* Rounds of the ring from one comparison to the next while that kind is in use. A trial of ordinary stores costs
  * UM_STORES_BACK rounds with what may be the slower kind. */
 static const struct {
     uint32_t first, last;
-} rounds_of[] = {[UM_STORES_CACHED] = {1, 128}, [UM_STORES_NONTEMPORAL] = {64, 512}, [UM_STORES_NARROW] = {64, 1024}};
+} rounds_of[] = {[UM_STORES_CACHED] = {1, 128}, [UM_STORES_NONTEMPORAL] = {64, 512}, [UM_STORES_FRONT] = {64, 1024}};
 
 static enum { CHOSEN_AUTO, CHOSEN_CACHED, CHOSEN_NONTEMPORAL } chosen;
 
@@ -85,7 +82,7 @@ static enum um_mem_stores_kind other_of(const struct um_mem_stores *stores)
 {
     if (stores->in_use != UM_STORES_CACHED)
         return UM_STORES_CACHED;
-    return stores->tries_narrow ? UM_STORES_NARROW : UM_STORES_NONTEMPORAL;
+    return stores->tries_front ? UM_STORES_FRONT : UM_STORES_NONTEMPORAL;
 }
 
 /* The fixed part of a body's cost weighs less in longer bodies, so only bodies of one size are compared. */
@@ -101,10 +98,10 @@ static uint8_t class_of(uint32_t len)
 static void use_go_on(struct um_mem_stores *stores)
 {
     const uint64_t bytes = (uint64_t)stores->rounds * stores->ring_bytes;
-    const uint64_t most = stores->in_use == UM_STORES_NARROW ? UM_STORES_NARROW_LAST : UM_STORES_BYTES_MAX;
+    const uint64_t most = stores->in_use == UM_STORES_FRONT ? UM_STORES_FRONT_LAST : UM_STORES_BYTES_MAX;
     stores->phase = UM_STORES_USE;
     stores->bytes_left = bytes < most ? bytes : most;
-    stores->narrow_left -= stores->narrow_left < stores->bytes_left ? stores->narrow_left : stores->bytes_left;
+    stores->front_left -= stores->front_left < stores->bytes_left ? stores->front_left : stores->bytes_left;
 }
 
 static void use_begin(struct um_mem_stores *stores, enum um_mem_stores_kind kind)
@@ -118,8 +115,8 @@ static void use_begin(struct um_mem_stores *stores, enum um_mem_stores_kind kind
 static void use_other(struct um_mem_stores *stores, enum um_mem_stores_kind kind)
 {
     stores->wins = 0;
-    stores->tries_narrow = false;
-    stores->narrow_left = UM_STORES_NARROW_FIRST;
+    stores->tries_front = false;
+    stores->front_left = UM_STORES_FRONT_FIRST;
     use_begin(stores, kind);
 }
 
@@ -145,8 +142,9 @@ static void ring_begin(struct um_mem_stores *stores, uint32_t ring_bytes)
     stores->ring_bytes = ring_bytes;
     stores->usual_then = 0;
     stores->compared = 0;
-    stores->narrow_every = 0;
+    stores->front_every = 0;
     use_other(stores, UM_STORES_CACHED);
+    stores->front_left = 0;
     stores->bytes_left = UM_STORES_FRESH * (uint64_t)ring_bytes;
 }
 
@@ -165,8 +163,8 @@ static void trial_begin(struct um_mem_stores *stores, uint32_t len)
     const enum um_mem_stores_kind other = other_of(stores);
     stores->phase = UM_STORES_TRIAL;
     stores->bytes_left = other == UM_STORES_NONTEMPORAL ? UM_STORES_WARM * (uint64_t)len
-                         : other == UM_STORES_NARROW    ? UM_STORES_SETTLE * (uint64_t)stores->narrow_bytes
-                         : stores->in_use == UM_STORES_NARROW
+                         : other == UM_STORES_FRONT     ? UM_STORES_SETTLE * (uint64_t)stores->front_bytes
+                         : stores->in_use == UM_STORES_FRONT
                              ? stores->rounds / UM_STORES_PART * (uint64_t)stores->ring_bytes
                              : UM_STORES_BACK * (uint64_t)stores->ring_bytes;
 }
@@ -177,24 +175,24 @@ static bool count_down(uint64_t *bytes_left, uint32_t len)
     return *bytes_left == 0;
 }
 
-/* Shall ordinary stores be compared with the big ring next? That comparison costs more than the other one. So it
+/* Shall ordinary stores be compared with the front next? That comparison costs more than the other one. So it
  * becomes rarer while it changes nothing. */
-static bool narrow_is_next(struct um_mem_stores *stores)
+static bool front_is_next(struct um_mem_stores *stores)
 {
-    if (stores->in_use != UM_STORES_CACHED || !stores->narrow_bytes)
+    if (stores->in_use != UM_STORES_CACHED || !stores->front_bytes)
         return false;
-    if (!stores->tries_narrow)
-        return stores->narrow_left == 0;
-    const uint64_t longer = stores->narrow_every ? 2 * stores->narrow_every : UM_STORES_NARROW_FIRST;
-    stores->narrow_left = stores->narrow_every = longer < UM_STORES_NARROW_LAST ? longer : UM_STORES_NARROW_LAST;
+    if (!stores->tries_front)
+        return stores->front_left == 0;
+    const uint64_t longer = stores->front_every ? 2 * stores->front_every : UM_STORES_FRONT_FIRST;
+    stores->front_left = stores->front_every = longer < UM_STORES_FRONT_LAST ? longer : UM_STORES_FRONT_LAST;
     return false;
 }
 
 /* The other kind has lost. Ordinary stores are compared with two others, one soon after the other. */
 static void other_lost(struct um_mem_stores *stores)
 {
-    stores->tries_narrow = narrow_is_next(stores);
-    if (!stores->tries_narrow) {
+    stores->tries_front = front_is_next(stores);
+    if (!stores->tries_front) {
         use_go_on_longer(stores);
         return;
     }
@@ -208,13 +206,6 @@ void um_mem_stores_give_up(struct um_mem_stores *stores)
         return;
     stores->wins = 0;
     other_lost(stores);
-}
-
-void um_mem_stores_widen(struct um_mem_stores *stores)
-{
-    um_mem_stores_give_up(stores);
-    if (stores->in_use == UM_STORES_NARROW)
-        use_other(stores, UM_STORES_CACHED);
 }
 
 static void skip(struct um_mem_stores *stores)
@@ -285,8 +276,8 @@ static void watch_use(struct um_mem_stores *stores)
     const uint32_t first = rounds_of[stores->in_use].first, sooner = stores->rounds / 8;
     if (stores->usual_then == 0)
         return;
-    if (usual > stores->usual_then + stores->usual_then / 2 && stores->narrow_every)
-        stores->narrow_left = 0; /* the caches may no longer hold the ring */
+    if (usual > stores->usual_then + stores->usual_then / 2 && stores->front_every)
+        stores->front_left = 0; /* the caches may no longer hold the ring */
     if (usual <= 2 * stores->usual_then)
         return;
     stores->usual_then = usual;
@@ -303,11 +294,11 @@ void um_mem_stores_compare(struct um_mem_stores *stores, uint64_t loads)
     const bool is_known = written && written_other && plain && not_plain;
     const uint64_t usual = (uint64_t)written + (in_use == UM_STORES_CACHED ? plain : not_plain);
     const uint64_t others = (uint64_t)written_other + (in_use == UM_STORES_CACHED ? not_plain : plain);
-    /* The big ring has to be much better: its sender and its receiver wait for each other more often, which these times
+    /* The front has to be much better: its sender and its receiver wait for each other more often, which these times
      * do not tell. */
-    const uint64_t least = in_use == UM_STORES_NARROW  ? usual + usual / 4
-                           : other == UM_STORES_NARROW ? usual - usual / 4
-                                                       : usual - usual / 5;
+    const uint64_t least = in_use == UM_STORES_FRONT  ? usual + usual / 4
+                           : other == UM_STORES_FRONT ? usual - usual / 4
+                                                      : usual - usual / 5;
     stores->wins = is_known && others < least ? stores->wins + 1 : 0;
     if (stores->wins == 0) {
         other_lost(stores);

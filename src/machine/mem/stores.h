@@ -1,15 +1,17 @@
 /*
  * How the bodies of a lane are written: with ordinary stores, with non-temporal ones, which bypass the caches, or with
- * ordinary ones into the lane's big byte ring instead of its wide one.
+ * ordinary ones into the front of its wide ring only.
  *
  * Where the sender's and the receiver's processor share a cache, ordinary stores take half the time: the receiver finds
  * the lines there. Where they do not, each line is fetched from the receiver's cache before it is written, and from the
- * sender's when it is read, and memory is the faster way for both. A wide ring is faster than the big one while a cache
- * holds its lines, and slower where the program's buffers fill the caches. A process cannot see any of that: a virtual
- * machine does not tell where the two are, and threads move. So it is measured. The sender times some of the copies
- * into records. The receiver times how long it takes to move the same bodies away, and stores that in the lane's
- * control block. The kind with the smaller sum is in use. From time to time a trial compares it with another kind:
- * ordinary stores into the wide ring in turn with the two others, these with it.
+ * sender's when it is read, and memory is the faster way for both. A wide ring is as long as two L2 caches or more. It
+ * is the faster one while the last-level cache holds its lines. If that does not, every line comes from memory: after
+ * the ring's first rounds, and where the program's buffers fill the cache. The front of the ring, a quarter of an L2
+ * cache, stays near its processors then. A process cannot see any of that: a virtual machine does not tell where the
+ * two are, and threads move. So it is measured. The sender times some of the copies into records. The receiver times
+ * how long it takes to move the same bodies away, and stores that in the lane's control block. The kind with the
+ * smaller sum is in use. From time to time a trial compares it with another kind: ordinary stores into the whole ring
+ * in turn with the two others, these with it.
  *
  * Owns: what the two ends of a lane have learned, and the user's choice. Must not know lanes, records nor the clock.
  * Threading: a struct is its caller's; the choice is made before lanes are open.
@@ -19,8 +21,8 @@
 
 #include "machine/machine.h"
 
-/* The last one: ordinary stores, too, but into the lane's big byte ring instead of its wide one. */
-enum um_mem_stores_kind { UM_STORES_CACHED, UM_STORES_NONTEMPORAL, UM_STORES_NARROW, UM_STORES_KINDS };
+/* The last one: ordinary stores, too, but into the front of a wide ring only. */
+enum um_mem_stores_kind { UM_STORES_CACHED, UM_STORES_NONTEMPORAL, UM_STORES_FRONT, UM_STORES_KINDS };
 
 enum {
     UM_STORES_UNIT = 4096, /* bytes that a cost is for */
@@ -50,13 +52,13 @@ enum um_mem_stores_phase {
 /* What the sender has learned. All zero at first. */
 struct um_mem_stores {
     struct um_mem_stores_cost cost[UM_STORES_KINDS];
-    uint64_t bytes_left;   /* bytes of bodies until the next comparison; in a trial: until the first timed body */
-    uint32_t usual_then;   /* the usual cost of the kind in use at the last comparison; 0: there was none */
-    uint32_t awaited;      /* the count of consumed records at which the receiver has taken all of the trial */
-    uint32_t ring_bytes;   /* bytes of the ring, or of the cell, that the last body went into or might have */
-    uint64_t narrow_left;  /* bytes of bodies until the big ring may be compared; counted when a comparison ends */
-    uint64_t narrow_every; /* bytes between two such comparisons; 0: there was none yet */
-    uint32_t narrow_bytes; /* set by the lane: bytes of its big ring if it can go back there; 0: it cannot */
+    uint64_t bytes_left;  /* bytes of bodies until the next comparison; in a trial: until the first timed body */
+    uint32_t usual_then;  /* the usual cost of the kind in use at the last comparison; 0: there was none */
+    uint32_t awaited;     /* the count of consumed records at which the receiver has taken all of the trial */
+    uint32_t ring_bytes;  /* bytes of the ring, or of the cell, that the last body went into or might have */
+    uint64_t front_left;  /* bytes of bodies until the front may be compared; counted when a comparison ends */
+    uint64_t front_every; /* bytes between two such comparisons; 0: there was none yet */
+    uint32_t front_bytes; /* set by the lane: bytes of the front; 0: it has no wide ring */
     uint32_t compared;  /* bit n: bodies of 2^n bytes or more, but less than twice as many, have brought a comparison */
     uint32_t rounds;    /* rounds of that ring, or as many bytes, from one comparison to the next */
     uint8_t phase;      /* enum um_mem_stores_phase */
@@ -65,7 +67,7 @@ struct um_mem_stores {
     uint8_t skipped;    /* bodies of a comparison that could not be timed, or were written with the other kind */
     uint8_t untimed;    /* bodies since one was timed */
     uint8_t wins;       /* comparisons in a row that the other kind has won */
-    bool tries_narrow;  /* ordinary stores are compared with the big ring, not with non-temporal ones */
+    bool tries_front;   /* ordinary stores are compared with the front, not with non-temporal ones */
     bool is_timed;      /* the body that is written now */
 };
 
@@ -93,11 +95,11 @@ static inline bool um_mem_stores_stay(struct um_mem_stores *stores, uint32_t len
     return true;
 }
 
-/* Shall the next bodies lie in the big ring? They do when the lane has changed to it. */
-static inline bool um_mem_stores_want_narrow(const struct um_mem_stores *stores)
+/* Shall the next bodies lie in the front? A body that would leave it goes to its begin as soon as there is room. */
+static inline bool um_mem_stores_want_front(const struct um_mem_stores *stores)
 {
-    return stores->phase == UM_STORES_TRIAL ? stores->in_use == UM_STORES_CACHED && stores->tries_narrow
-                                            : stores->in_use == UM_STORES_NARROW;
+    return stores->phase == UM_STORES_TRIAL ? stores->in_use == UM_STORES_CACHED && stores->tries_front
+                                            : stores->in_use == UM_STORES_FRONT;
 }
 
 /* True if the user chose non-temporal stores. */
@@ -111,8 +113,6 @@ bool um_mem_stores_next_is_timed(const struct um_mem_stores *stores, uint32_t le
  * receiver's count of records once it has taken this one. */
 void um_mem_stores_end(struct um_mem_stores *stores, enum um_mem_stores_kind kind, uint64_t ticks, uint32_t len,
                        uint32_t consumed);
-/* Ends the use of the big ring. */
-void um_mem_stores_widen(struct um_mem_stores *stores);
 /* Ends a comparison without a result, if there is one. */
 void um_mem_stores_give_up(struct um_mem_stores *stores);
 /* Ends a trial: to be called in phase UM_STORES_AWAIT, when the receiver's count has reached `awaited`. loads: as the

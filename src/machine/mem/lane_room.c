@@ -1,0 +1,63 @@
+/*
+ * The room of a lane: its credit, as far as the sender knows it, and the front of its wide ring.
+ *
+ * A ring is longer than the caches of the two processors, and the front is not (stores.h). While bodies are to lie in
+ * the front, a long one that would leave it goes to the begin of the ring, though there is room behind the last one.
+ * Its record tells that. What is skipped counts as bytes of the ring until it is consumed. So a sender that is ahead of
+ * its receiver goes on behind the front: nothing waits for the front.
+ *
+ * Owns no struct. Threading: machine.h.
+ */
+#include "machine/mem/mem.h"
+
+#include "base/atomic.h"
+
+#include <unistd.h>
+
+bool um_mem_lane_refresh_credit(struct um_mem_lane *lane)
+{
+    uint64_t credit = um_load_acquire_u64(&lane->ctl->credit); /* sync: credit-take (partner credit-publish) */
+    uint32_t consumed = (uint32_t)credit;
+    uint32_t bytes = (uint32_t)(credit >> 32);
+    if (lane->head - consumed > UM_BIG_RECORDS + UM_SMALL_RECORDS ||
+        lane->bytes_head - bytes > (lane->wide_map.base ? UM_WIDE_BYTES : UM_BIG_BYTES))
+        return false;
+    lane->consumed = consumed;
+    lane->bytes_consumed = bytes;
+    return true;
+}
+
+uint32_t um_mem_lane_front_bytes(void)
+{
+    enum { LEAST = 131072, USUAL = 262144, MOST = 524288 };
+    long cache = 0;
+#ifdef _SC_LEVEL2_CACHE_SIZE
+    cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
+#endif
+    const long share = cache > 0 ? cache / 4 : USUAL;
+    return share < LEAST ? LEAST : share > MOST ? MOST : (uint32_t)share;
+}
+
+bool um_mem_lane_is_to_go_front(struct um_mem_lane *lane, uint32_t start, uint32_t bytes)
+{
+    const uint32_t offset = start & (lane->ring.byte_count - 1), least = lane->stores.front_bytes / 2;
+    if (lane->is_fresh || offset == 0 || offset + bytes <= lane->stores.front_bytes)
+        return false;
+    const uint32_t front = um_mem_ring_front(&lane->ring, start), room = bytes > least ? bytes : least;
+    return um_mem_lane_body_fits(lane, front, room) ||
+           (um_mem_lane_refresh_credit(lane) && um_mem_lane_body_fits(lane, front, room));
+}
+
+void um_mem_lane_claim_in_front(struct um_mem_lane *lane, uint32_t start, struct um_slot *slot)
+{
+    const uint32_t space = um_mem_body_space(slot->body_len), pledged = lane->promised_to - lane->head;
+    const bool is_pledged = pledged - 1 < UM_BIG_RECORDS; /* lane_has_room() gave room for so many records */
+    if (is_pledged && !lane->has_promised)
+        return;
+    if (!um_mem_lane_is_to_go_front(lane, start, is_pledged ? pledged * space : space))
+        return;
+    lane->goes_front = true;
+    lane->timed = NULL;
+    lane->claim_bytes_end = um_mem_ring_front(&lane->ring, start) + space;
+    slot->body = lane->ring.bytes;
+}
