@@ -42,6 +42,7 @@
 
 enum {
     UM_HEADER_MAX = 56,    /* bytes of header in one record */
+    UM_PART_MAX = 65536,   /* bytes; no lane_part_max() is more */
     UM_TOKENS = 64,        /* bounded tokens of a lane: each always has a place for its answer */
     UM_ANSWERS = 1024,     /* places for answers in a lane: UM_TOKENS for bounded tokens, the rest for unbounded ones */
     UM_PROGRESS_WORDS = 4, /* pairs of progress words that a lane has */
@@ -421,7 +422,7 @@ struct um_machine {
      * Claims the next record, with a body of body_len bytes (0: none). Exactly one commit or abort must follow a
      * successful claim, before any other call for this lane or its port. Sets the slot's is_nontemporal if body_len is
      * at least UM_NONTEMPORAL_MIN. -EAGAIN: the lane is full for now; -EPIPE: the peer's port closed or refused this
-     * lane; -EMSGSIZE: the body is larger than the lane takes at its present size (lane_body_max).
+     * lane; -EMSGSIZE: the body is larger than the lane takes now (lane_body_max, lane_part_max).
      */
     int (*claim)(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p);
     /* As claim(), for a record that the receiver may have to keep: -EAGAIN also while the receiver holds this lane
@@ -440,6 +441,12 @@ struct um_machine {
     /* Returns the largest body (bytes) that this lane takes now. If wanted is more than that, the lane may grow (slow
      * path). */
     uint32_t (*lane_body_max)(struct um_lane *lane, uint32_t wanted);
+    /*
+     * Returns the largest body (bytes) that the next claim() may ask for, if it is a part of a message, as the lane is
+     * now: it may be more than lane_body_max(). goes_on: it is not the first part. The answer holds until the next call
+     * for this lane or its port. NULL: it is never more.
+     */
+    uint32_t (*lane_part_max)(struct um_lane *lane, bool goes_on);
     /*
      * True if one message may go now in this number of records, each with a body of up to body_len bytes, UM_ROOM_MAX
      * bytes in all. The caller may then claim and commit them one after the other, before any other call for this lane:

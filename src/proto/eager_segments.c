@@ -73,11 +73,11 @@ static uint32_t segment_for(struct um_lane *lane, size_t len, uint32_t most)
 
 uint32_t um_proto_segments_pushed(struct um_lane *lane, uint64_t len, uint64_t moved)
 {
-    const uint32_t most = um_proto_part_max(lane);
+    const uint32_t most = um_proto_part_max(lane, moved > 0);
     if (len > UM_SEGMENTED_MAX || !lane->machine->lane_has_room)
         return most;
     const uint32_t segment = segment_of((uint32_t)len, most);
-    if (moved == 0)
+    if (moved == 0 && most <= lane->body_max)
         (void)has_room(lane, (uint32_t)len, segment);
     return segment < most ? segment : most;
 }
@@ -106,7 +106,8 @@ uint32_t um_proto_segments_fit(const struct um_core_ep *ep, const struct um_prot
     const bool is_alone = um_proto_body_goes_first(ep, msg->peer);
     if (!is_alone && len > STREAM_MAX)
         return 0;
-    const uint32_t most = um_proto_part_max(lane), segment = is_alone ? segment_of((uint32_t)len, most) : most;
+    const uint32_t most = lane->machine->lane_body_max(lane, lane->body_max),
+                   segment = is_alone ? segment_of((uint32_t)len, most) : most;
     return has_room(lane, (uint32_t)len, segment) && ++own->unasked_sent[class] % UM_UNASKED_SERIES ? segment : 0;
 }
 

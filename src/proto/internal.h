@@ -308,12 +308,12 @@ void um_proto_inbound_peer_left(struct um_core_ep *ep, struct um_core_peer *peer
 
 int um_proto_rndv_send(struct um_core_ep *ep, const struct um_proto_msg *msg, size_t len);
 int um_proto_rndv_rts_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
-/* Returns the most bytes that the next record of a body in parts takes: no more than UM_PART_MAX, so that the receiver
- * places one part while the next one is on its way. */
-enum { UM_PART_MAX = 64 << 10 };
-static inline uint32_t um_proto_part_max(struct um_lane *lane)
+/* Returns the most bytes that the next record of a body in parts takes (goes_on: not its first): no more than
+ * UM_PART_MAX, so that the receiver places one part while the next one is on its way. */
+static inline uint32_t um_proto_part_max(struct um_lane *lane, bool goes_on)
 {
-    const uint32_t most = lane->machine->lane_body_max(lane, lane->body_max);
+    const uint32_t most = lane->machine->lane_part_max ? lane->machine->lane_part_max(lane, goes_on)
+                                                       : lane->machine->lane_body_max(lane, lane->body_max);
     return most < UM_PART_MAX ? most : UM_PART_MAX;
 }
 

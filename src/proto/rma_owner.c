@@ -111,7 +111,7 @@ static bool return_step(struct um_core_ep *ep, struct um_proto_inbound *in, cons
     struct um_lane *lane;
     int ret = um_core_peer_lane(in->peer, &lane);
     for (int i = 0; ret == 0 && left > 0 && i < UM_RETURN_STEP; i++) {
-        uint32_t most = um_proto_part_max(lane);
+        uint32_t most = um_proto_part_max(lane, in->moved > 0);
         uint32_t part = left < most ? (uint32_t)left : most;
         struct um_slot slot;
         ret = lane->machine->claim(lane, part, &slot);

@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { UM_PUSH_STEP = 8 /* records that one step fills */ };
+enum { UM_PUSH_STEP = 8, /* records that one step fills, or fewer: */ UM_PUSH_BYTES = 131072 };
 
 static bool push_step(struct um_core_ep *ep, struct um_core_job *job);
 
@@ -26,16 +26,16 @@ static bool push_step(struct um_core_ep *ep, struct um_core_job *job)
 {
     struct um_core_op *op = UM_CONTAINER(job, struct um_core_op, job);
     struct um_lane *lane = op->peer->lane;
-    bool moved = false;
-    const uint32_t most = um_proto_segments_pushed(lane, op->len, op->moved);
-    for (int i = 0; i < UM_PUSH_STEP; i++) {
+    const uint64_t before = op->moved;
+    for (int i = 0; i < UM_PUSH_STEP && op->moved - before < UM_PUSH_BYTES; i++) {
+        const uint32_t most = um_proto_segments_pushed(lane, op->len, op->moved);
         uint64_t left = op->len - op->moved;
         uint32_t part = left < most ? (uint32_t)left : most;
         struct um_slot slot;
         int ret = lane->machine->claim(lane, part, &slot);
         if (ret) {
             um_core_peer_claim_failed(op->peer, ret); /* -EPIPE ends the operation, and with it this job */
-            return moved;
+            return op->moved != before;
         }
         /* before the header: um_proto_body_goes_first() */
         um_proto_slot_gather(&slot, &op->buffers.cursor, slot.body, part);
@@ -45,13 +45,12 @@ static bool push_step(struct um_core_ep *ep, struct um_core_job *job)
         lane->machine->commit(lane, &slot, UM_WIRE_PUSH, 0, part);
         op->moved += part;
         ep->job_bytes += part;
-        moved = true;
         if (op->moved == op->len) {
             um_list_unlink(&job->link);
             break;
         }
     }
-    return moved;
+    return op->moved != before;
 }
 
 static void body_answered(struct um_core_ep *ep, struct um_core_op *op, int32_t status)

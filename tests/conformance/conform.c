@@ -383,7 +383,7 @@ static const struct group *const groups[] = {
     &dma_group,
     &line_group,
     &capability_group,
-    &front_group,
+    &wide_group,
     &stores_group,
     &board_gone_group,
 };

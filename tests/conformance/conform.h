@@ -173,7 +173,7 @@ extern const struct group address_group, lane_group, body_group, credit_group, a
     reuse_group, refuse_group, copy_group, transfer_group, region_group, wait_group, wakeup_group, stress_group,
     between_group, net_group, net_order_group, net_poll_group, net_end_group, net_settings_group, net_broken_group,
     net_descriptors_group, net_bodies_group, net_large_group, sim_group, process_group, death_group,
-    receiver_death_group, board_group, board_gone_group, dma_group, line_group, front_group, stores_group,
+    receiver_death_group, board_group, board_gone_group, dma_group, line_group, wide_group, stores_group,
     capability_group;
 
 #endif

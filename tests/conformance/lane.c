@@ -94,7 +94,7 @@ static void opcode_flags_len_and_head_arrive_as_committed(void **state)
     (void)state;
     open_two();
     struct path p = path_joined(a, b);
-    for (uint32_t op = 1; op < UM_OPCODE_MACHINE; op++) {
+    for (uint32_t op = 1; op <= UM_OPCODE_MAX; op++) {
         uint8_t flags = (uint8_t)((op & UM_FLAG_MASK) | (op & 1 ? UM_FLAG_ACK : 0));
         struct message bare = {.number = op * 1000, .op = (uint8_t)op, .flags = flags};
         struct message with_body = {.number = op, .op = (uint8_t)op, .flags = flags, .body_len = op};

@@ -68,7 +68,7 @@ static void result_record(struct attack *a, uint16_t token, uint64_t offset, uin
     evil_record(a, UM_WIRE_RESULT, 0, len, &header, sizeof(header));
 }
 
-enum { ATTACKS = 82 };
+enum { ATTACKS = 87 };
 
 static void invite(struct attack *a, uint32_t token, uint16_t count, uint8_t words, uint8_t shift)
 {
@@ -155,12 +155,27 @@ static void attack_offers(struct attack *a)
     }
 }
 
+/* Attacks from 82 on: long bodies without a wide ring, or of a length that no body has, or without an opcode. */
+static void attack_long(struct attack *a)
+{
+    static const uint32_t lens[] = {UM_LONG_BODY, UM_BIG_BODY + 1, UM_LONG_BODY + 1, 7 << UM_LEN_BITS, UM_LONG_BODY};
+    const uint32_t i = a->argument - 82, len = lens[i];
+    uint32_t ring;
+    (void)um_mem_lane_body_max(&a->lane->base, UM_BIG_BODY);
+    if (i > 1) {
+        child_demand(um_mem_lane_take_wide(a->lane, &ring) == 0, "no wide ring");
+        evil_record(a, UM_OPCODE_WIDEN, 0, ring, "", 0);
+    }
+    evil_record(a, (uint8_t)(len >> UM_LEN_BITS << UM_OP_BLOCK_SHIFT | (i < 4 ? UM_WIRE_EAGER : 0)), UM_FLAG_MACHINE,
+                len & ((1 << UM_LEN_BITS) - 1), "", 0);
+}
+
 /* Attacks from 63 on. */
 static void attack_widen(struct attack *a)
 {
     uint32_t ring;
     if (a->argument > 66) {
-        (a->argument > 75 ? attack_offers : attack_segments)(a);
+        (a->argument > 81 ? attack_long : a->argument > 75 ? attack_offers : attack_segments)(a);
         return;
     }
     if (a->argument != 63) /* a lane in its small rings may not have a wide one */

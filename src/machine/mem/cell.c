@@ -140,6 +140,7 @@ uint32_t um_mem_cell_commit(struct um_mem_lane *lane, const struct um_slot *slot
     struct um_mem_cell *cell = lane->claimed;
     lane->cell_used = (lane->writes ? lane->cell_used : 0) + um_mem_body_space(slot->body_len);
     lane->writes = cell;
+    lane->cell_head = lane->head;
     if (!slot->more || UM_BLOCK_BYTES - lane->cell_used < lane->ring.body_max) {
         flags = UM_FLAG_PASS;
         cell->here &= (uint8_t) ~(1 << lane->block);

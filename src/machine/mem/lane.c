@@ -243,7 +243,7 @@ static inline void lane_long_claim(struct um_mem_lane *lane, uint32_t start, boo
     const bool is_first = begins || lane->has_promised;
     const bool is_lone = lane->lone_goes_on || (is_first && um_mem_lane_is_alone(lane));
     struct um_mem_cell *cell = lane->writes;
-    if (!cell && (is_lone || (lane->exchanges && slot->body_len == lane->ring.body_max)))
+    if (!cell && (is_lone || (lane->exchanges && slot->body_len >= lane->ring.body_max)))
         cell = um_mem_cell_pick(lane);
     const bool is_plain = cell ? !is_lone
                                : !lane->lone_goes_on && !lane->is_fresh &&
@@ -266,7 +266,7 @@ static inline void lane_long_claim(struct um_mem_lane *lane, uint32_t start, boo
 static inline __attribute__((always_inline)) int lane_claim(struct um_mem_lane *lane, uint32_t body_len,
                                                             struct um_slot *slot_p, bool begins)
 {
-    if (body_len > lane->ring.body_max)
+    if (__builtin_expect(body_len > lane->ring.body_max, 0) && body_len > um_mem_lane_long_max(lane, true))
         return -EMSGSIZE;
     uint32_t start = um_mem_body_start(&lane->ring, lane->bytes_head, body_len);
     if (!lane_room(lane) || (body_len && !um_mem_lane_body_fits(lane, start, body_len))) {
@@ -349,6 +349,13 @@ uint32_t um_mem_lane_body_max(struct um_lane *base, uint32_t wanted)
             lane_grow(lane);
     }
     return lane->ring.body_max;
+}
+
+uint32_t um_mem_lane_part_max(struct um_lane *base, bool goes_on)
+{
+    const uint32_t usual = um_mem_lane_body_max(base, UM_BIG_BODY);
+    const uint32_t most = um_mem_lane_long_max((struct um_mem_lane *)base, goes_on);
+    return most > usual ? most : usual;
 }
 
 /* True if there is room for so many records with bodies of that length. It counts one body more: a body that would run

@@ -120,7 +120,10 @@ uint32_t um_mem_lane_long_commit(struct um_mem_lane *lane, const struct um_slot 
     lane->lone_goes_on = lane->is_lone && slot->more;
     lane->lone_bypasses = slot->is_nontemporal;
     const uint32_t flags = lane->timed ? stores_end(lane, slot) : lane->goes_front ? UM_FLAG_FRONT : 0;
-    return flags | (lane->claimed ? um_mem_cell_commit(lane, slot) : slot->body_len << 8);
+    if (lane->claimed)
+        return flags | um_mem_cell_commit(lane, slot);
+    const uint32_t low = slot->body_len & ((1 << UM_LEN_BITS) - 1), high = slot->body_len >> UM_LEN_BITS;
+    return flags | low << 8 | high << (24 + UM_OP_BLOCK_SHIFT);
 }
 
 /* A message of more than FETCH_WHOLE bytes is not fetched if it may take non-temporal stores, nor when its next body is

@@ -48,16 +48,30 @@ bool um_mem_lane_is_to_go_front(struct um_mem_lane *lane, uint32_t start, uint32
            (um_mem_lane_refresh_credit(lane) && um_mem_lane_body_fits(lane, front, room));
 }
 
+/* Records still to be claimed that lane_has_room() gave room for. */
+static uint32_t pledged(const struct um_mem_lane *lane)
+{
+    const uint32_t records = lane->promised_to - lane->head;
+    return records <= UM_BIG_RECORDS ? records : 0;
+}
+
 void um_mem_lane_claim_in_front(struct um_mem_lane *lane, uint32_t start, struct um_slot *slot)
 {
-    const uint32_t space = um_mem_body_space(slot->body_len), pledged = lane->promised_to - lane->head;
-    const bool is_pledged = pledged - 1 < UM_BIG_RECORDS; /* lane_has_room() gave room for so many records */
-    if (is_pledged && !lane->has_promised)
+    const uint32_t space = um_mem_body_space(slot->body_len), records = pledged(lane);
+    if (records && !lane->has_promised)
         return;
-    if (!um_mem_lane_is_to_go_front(lane, start, is_pledged ? pledged * space : space))
+    if (!um_mem_lane_is_to_go_front(lane, start, records ? records * space : space))
         return;
     lane->goes_front = true;
     lane->timed = NULL;
     lane->claim_bytes_end = um_mem_ring_front(&lane->ring, start) + space;
     slot->body = lane->ring.bytes;
+}
+
+uint32_t um_mem_lane_long_max(const struct um_mem_lane *lane, bool goes_on)
+{
+    enum { RECORDS = 32 }; /* without a body in a cell: then there is no stream in the other direction */
+    const bool is_whole = lane->wide_map.base && !lane->is_fresh && !lane->link->port->mapper->observe;
+    const bool is_lone = lane->lone_goes_on || pledged(lane) || (!goes_on && um_mem_lane_is_alone(lane));
+    return is_whole && !is_lone && !lane->exchanges && lane->head - lane->cell_head > RECORDS ? UM_LONG_BODY : 0;
 }

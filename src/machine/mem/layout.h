@@ -43,6 +43,7 @@ enum {
     UM_WIDE_SPACE = UM_WIDE_BYTES + UM_CELL_BYTES + UM_PAGE, /* of a wide ring and its cell */
     UM_CELL_BLOCKS = 8,
     UM_BLOCK_BYTES = UM_CELL_BYTES / UM_CELL_BLOCKS,
+    UM_LONG_BODY = 65536,        /* in a wide ring */
     UM_BODY_ALIGN = 2 * UM_LINE, /* alignment of bodies: processors fetch lines in such pairs */
 };
 
@@ -56,13 +57,15 @@ enum {
 };
 
 /* The len of a record whose body lies in a cell: UM_LEN_CELL, which cell, and the body's length less 1. The record's op
- * names the block: UM_OP_BLOCK_SHIFT. */
+ * names the block: UM_OP_BLOCK_SHIFT. The length of a body in a ring may have more bits than len: op has the upper ones
+ * in that place. */
 enum {
     UM_OP_BLOCK_SHIFT = 5,
     UM_OP_MASK = (1 << UM_OP_BLOCK_SHIFT) - 1,
     UM_LEN_CELL = 0x8000,
     UM_LEN_OTHER = 0x4000, /* the cell of the lane in the other direction */
     UM_LEN_MASK = 0x3fff,
+    UM_LEN_BITS = 15, /* of the length of a body in a ring */
 };
 
 /* One record: one cache line. word: sequence (bits 0-31), op (32-39), flags (40-47), len (48-63). */

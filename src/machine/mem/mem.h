@@ -140,6 +140,7 @@ struct um_mem_lane {
     struct um_mem_cell *writes;         /* the cell that its last body went into, if more may follow there */
     uint32_t promised_to;               /* head when all records are committed that lane_has_room() gave room for */
     uint32_t cell_used;                 /* bytes of that block */
+    uint32_t cell_head;                 /* head when a body went into a cell last */
     uint8_t block;                      /* of `writes`, or else of `claimed` */
     bool exchanges;                     /* long bodies go both ways, and a block is here, as far as known */
     bool goes_front;      /* the present claim with a long body lies at the front of the ring: UM_FLAG_FRONT */
@@ -350,6 +351,7 @@ int um_mem_claim_message(struct um_lane *base, uint32_t body_len, struct um_slot
 void um_mem_commit(struct um_lane *base, const struct um_slot *slot, uint8_t op, uint8_t flags, uint32_t len);
 void um_mem_abort(struct um_lane *base, const struct um_slot *slot);
 uint32_t um_mem_lane_body_max(struct um_lane *base, uint32_t wanted);
+uint32_t um_mem_lane_part_max(struct um_lane *base, bool goes_on);
 bool um_mem_lane_has_room(struct um_lane *base, uint32_t records, uint32_t body_len);
 uint32_t um_mem_lane_committed(const struct um_lane *base);
 uint32_t um_mem_lane_consumed(const struct um_lane *base);
@@ -391,6 +393,9 @@ bool um_mem_lane_refresh_credit(struct um_mem_lane *lane);
 uint32_t um_mem_lane_front_bytes(void);
 /* Would so many bytes from there on leave the front, and is there room for them, and more, at its begin? */
 bool um_mem_lane_is_to_go_front(struct um_mem_lane *lane, uint32_t start, uint32_t bytes);
+/* Bytes of the longest body that the next claim may ask for, if that is more than a ring's body_max; else less, or 0.
+ */
+uint32_t um_mem_lane_long_max(const struct um_mem_lane *lane, bool goes_on);
 /* If that is so, moves a claim with a long body there. The slot's body is its place in the ring, which begins at start.
  */
 void um_mem_lane_claim_in_front(struct um_mem_lane *lane, uint32_t start, struct um_slot *slot);
@@ -634,9 +639,10 @@ static inline bool um_mem_lane_body_fits(const struct um_mem_lane *lane, uint32_
     .exported_set_counters = um_mem_exported_set_counters, .port_set_counters = um_mem_port_set_counters,              \
     .space_count = um_mem_space_count, .space_locks = um_mem_space_locks, .lane_open = um_mem_lane_open,               \
     .lane_close = um_mem_lane_close, .commit = um_mem_commit, .abort = um_mem_abort, .rx_hold = um_mem_rx_hold,        \
-    .rx_announce = um_mem_rx_announce, .lane_body_max = um_mem_lane_body_max, .lane_committed = um_mem_lane_committed, \
-    .lane_watch = um_mem_lane_watch, .gather = um_mem_gather, .release = um_mem_release, .answer = um_mem_answer,      \
-    .rx_refuse = um_mem_rx_refuse, .rx_origin = um_mem_rx_origin, .tick = um_mem_tick, .watch_line = um_mem_watch_line
+    .rx_announce = um_mem_rx_announce, .lane_body_max = um_mem_lane_body_max, .lane_part_max = um_mem_lane_part_max,   \
+    .lane_committed = um_mem_lane_committed, .lane_watch = um_mem_lane_watch, .gather = um_mem_gather,                 \
+    .release = um_mem_release, .answer = um_mem_answer, .rx_refuse = um_mem_rx_refuse, .rx_origin = um_mem_rx_origin,  \
+    .tick = um_mem_tick, .watch_line = um_mem_watch_line
 /* The same for a machine whose peers can wake a sleeper. */
 #define UM_MEM_WAKE_OPS                                                                                                \
     .wakes = true, .wait_fd = um_mem_wait_fd, .arm = um_mem_arm, .disarm = um_mem_disarm, .kick = um_mem_kick

@@ -98,12 +98,13 @@ static inline bool rx_is_next(const struct um_mem_rx *rx, uint64_t word)
     return um_mem_is_record(word, rx->head + 1);
 }
 
-/* True if it is a valid record for the layers above, as far as its first word tells, and has no body in a cell. */
+/* True if it is a valid record for the layers above, as far as its first word tells, and its body, if it has one, is
+ * neither long nor in a cell. */
 static inline bool record_is_good(const struct um_mem_rx *rx, uint64_t word)
 {
     const uint8_t op = (uint8_t)(word >> 32), flags = (uint8_t)(word >> 40);
     const uint32_t len = (uint32_t)(word >> 48);
-    if (op == 0 || op >= UM_OPCODE_MACHINE)
+    if (op == 0 || op > UM_OPCODE_MAX)
         return false;
     if (flags & UM_FLAG_MACHINE) {
         if (len == 0 || len > rx->ring.body_max)
@@ -119,6 +120,15 @@ static inline bool record_is_in_cell(struct um_mem_rx *rx, uint64_t word)
     return (op & UM_OP_MASK) != 0 && flags & UM_FLAG_MACHINE && len & UM_LEN_CELL && um_mem_cell_is_good(rx, op, len);
 }
 
+/* Returns the bytes of a long body; 0: the record has none, or is invalid. */
+static inline uint32_t long_body_len(const struct um_mem_rx *rx, uint64_t word)
+{
+    const uint8_t op = (uint8_t)(word >> 32), flags = (uint8_t)(word >> 40);
+    const uint32_t low = (uint32_t)(word >> 48), len = (uint32_t)(op >> UM_OP_BLOCK_SHIFT) << UM_LEN_BITS | low;
+    const bool is_long = flags & UM_FLAG_MACHINE && !(low & UM_LEN_CELL) && len > UM_BIG_BODY && len <= UM_LONG_BODY;
+    return is_long && (op & UM_OP_MASK) != 0 && rx->wide ? len : 0;
+}
+
 /* Offers a record that is timed, or whose body lies at the begin of its ring. Returns its body. */
 static __attribute__((noinline)) const void *rx_flagged_offer(struct um_mem_rx *rx, uint8_t flags, uint32_t len,
                                                               const void *body)
@@ -131,12 +141,11 @@ static __attribute__((noinline)) const void *rx_flagged_offer(struct um_mem_rx *
     return rx->ring.bytes;
 }
 
-/* Describes a good record. is_in_cell is constant. */
-static inline __attribute__((always_inline)) void record_offer(struct um_mem_rx *rx, uint64_t word,
+/* Describes a good record. len: bytes of a body in a ring, or what the record has. is_in_cell is constant. */
+static inline __attribute__((always_inline)) void record_offer(struct um_mem_rx *rx, uint64_t word, uint32_t len,
                                                                struct um_record *rec_p, const bool is_in_cell)
 {
     const uint8_t flags = (uint8_t)(word >> 40);
-    uint32_t len = (uint32_t)(word >> 48);
     const void *body = NULL;
     um_mem_rx_not_idle(rx);
     rx->record_end = rx->bytes_head;
@@ -157,9 +166,23 @@ static inline __attribute__((always_inline)) void record_offer(struct um_mem_rx 
         .header = rx->next->header,
         .body = body,
         .len = len,
-        .op = (uint8_t)(word >> 32) & (is_in_cell ? UM_OP_MASK : UINT8_MAX),
+        .op = (uint8_t)(word >> 32),
         .flags = flags & (uint8_t)~UM_FLAG_MACHINE,
     };
+}
+
+/* Offers a record whose body is long or lies in a cell. False: it is none, or invalid. */
+static __attribute__((noinline)) bool offer_other(struct um_mem_rx *rx, uint64_t word, struct um_record *rec_p)
+{
+    const uint32_t len = long_body_len(rx, word);
+    if (len)
+        record_offer(rx, word, len, rec_p, false);
+    else if (record_is_in_cell(rx, word))
+        record_offer(rx, word, (uint32_t)(word >> 48), rec_p, true);
+    else
+        return false;
+    rec_p->op &= UM_OP_MASK;
+    return true;
 }
 
 /* Handles a record that belongs to the machine, or is invalid. */
@@ -272,15 +295,13 @@ static inline __attribute__((always_inline)) int poll_each(struct um_mem_port *p
                 port->hot_next++;
             }
             if (record_is_good(rx, word)) {
-                record_offer(rx, word, rec_p, false);
+                record_offer(rx, word, (uint32_t)(word >> 48), rec_p, false);
                 if (observe && rec_p->body)
                     um_mem_observe(port, rec_p->body, rec_p->len);
                 return 1;
             }
-            if (!observe && record_is_in_cell(rx, word)) {
-                record_offer(rx, word, rec_p, true);
+            if (!observe && offer_other(rx, word, rec_p))
                 return 1;
-            }
             rx_take_other(rx, word);
             left++;
             if (port->hot_count == 0)
@@ -333,7 +354,7 @@ static __attribute__((noinline)) int poll_record(struct um_mem_port *port, struc
     if (!record_is_good(rx, word) || port->burst >= UM_BURST - 1)
         return poll_lanes(port, rec_p);
     port->burst++;
-    record_offer(rx, word, rec_p, false);
+    record_offer(rx, word, (uint32_t)(word >> 48), rec_p, false);
     return 1;
 }
 

@@ -1,6 +1,6 @@
 /*
- * A lane whose bodies lie in the front of its wide ring, or in all of it: every body arrives, and what was promised has
- * room.
+ * A lane with a wide ring. Its bodies lie in the front of the ring, or in all of it; parts of a stream may be long.
+ * Every body arrives, and what was promised has room.
  */
 #include "two.h"
 
@@ -286,6 +286,115 @@ static void any_body_may_go_to_the_begin(void **state)
     close_wide();
 }
 
+/* ---- long bodies ---- */
+
+/* Sends short bodies until no body of late was in a cell. */
+static void stream(void)
+{
+    for (int i = 0; i < 64; i++) {
+        send_one(LEN);
+        take(1);
+    }
+}
+
+static uint32_t part_max(bool goes_on)
+{
+    return machine->lane_part_max(p.lane, goes_on);
+}
+
+static uint32_t longest(void)
+{
+    return lane_of(&p)->link->port->mapper->observe ? LEN : UM_LONG_BODY;
+}
+
+static void parts_of_a_stream_are_long(void **state)
+{
+    (void)state;
+    uint64_t seed = 7;
+    open_wide();
+    stream();
+    for (int i = 0; i < 3000 * effort; i++) {
+        assert_int_equal(part_max(i % 2), longest());
+        want(i % 500 < 250 ? UM_STORES_FRONT : UM_STORES_CACHED);
+        (void)try_send(1 + chance(&seed, longest()));
+        if (chance(&seed, 3) == 0)
+            take(sent - got);
+    }
+    close_wide();
+}
+
+static void a_long_body_has_any_length(void **state)
+{
+    (void)state;
+    open_wide();
+    stream();
+    for (uint32_t len = LEN - 1; len <= longest();
+         len += len % (LEN / 2) < 2 || len % (LEN / 2) == LEN / 2 - 1 ? 1 : 127) {
+        const uint32_t at_most = longest() - len < 127 ? longest() : len;
+        send_one(at_most);
+        take(1);
+        expect_nothing(b);
+    }
+    close_wide();
+}
+
+/* Its receiver copies one part of it while the sender writes the next one. */
+static void the_first_part_of_a_lone_message_is_short(void **state)
+{
+    struct um_record rec;
+    (void)state;
+    open_wide();
+    stream();
+    for (int i = 0; i < 40; i++) /* a machine that stalls polls nothing at times */
+        assert_false(machine->poll(a, &rec));
+    assert_int_equal(part_max(false), LEN);
+    assert_int_equal(part_max(true), longest());
+    send_one(LEN);
+    assert_int_equal(part_max(false), longest());
+    close_wide();
+}
+
+/* A claim for one is refused then, whatever lane_part_max() was asked for. */
+static void other_parts_are_short(void **state)
+{
+    struct um_slot slot;
+    (void)state;
+    open_wide();
+    stream();
+    struct um_mem_lane *lane = lane_of(&p);
+    for (int i = 0; i < 4; i++) {
+        lane->is_fresh = i == 0;
+        lane->fresh_to = lane->touched_to = lane->bytes_head + UM_WIDE_BYTES;
+        lane->exchanges = i == 1;
+        lane->cell_head = i == 2 ? lane->head : 0;
+        if (i == 3)
+            assert_true(has_room(4));
+        assert_int_equal(part_max(true), LEN);
+        assert_int_equal(machine->claim(p.lane, LEN + 1, &slot), -EMSGSIZE);
+    }
+    for (int i = 0; i < 4; i++)
+        assert_true(try_send(LEN)); /* what was promised */
+    assert_int_equal(part_max(true), longest());
+    assert_int_equal(machine->claim(p.lane, longest() + 1, &slot), -EMSGSIZE);
+    close_wide();
+}
+
+static void only_a_wide_ring_takes_long_bodies(void **state)
+{
+    struct um_slot slot;
+    (void)state;
+    open_two();
+    p = path_joined(a, b);
+    for (int i = 0; i < 20; i++)
+        message_send(p.lane, MESSAGE(0, .body_len = 0)), expect_message(b, p.rx, MESSAGE(0, .body_len = 0));
+    for (int i = 0; i < 1000 && part_max(true) < LEN; i++)
+        continue;
+    assert_int_equal(part_max(true), LEN);
+    assert_int_equal(machine->claim(p.lane, LEN + 1, &slot), -EMSGSIZE);
+    path_end(&p);
+    close_two();
+}
+
 static void a_change_at_any_time_loses_nothing(void **state)
 {
     (void)state;
@@ -295,24 +404,28 @@ static void a_change_at_any_time_loses_nothing(void **state)
         const bool is_long = chance(&seed, i % 4000 < 2000 ? 3 : 300) == 0; /* seldom: records run out before bytes */
         if (chance(&seed, 20) == 0)
             want(chance(&seed, 2) ? UM_STORES_FRONT : UM_STORES_CACHED);
-        const uint32_t len = is_long ? 1 + chance(&seed, LEN) : chance(&seed, 2) * 2048, count = chance(&seed, 12);
-        if (chance(&seed, 4) == 0 && sent - got + count < FLIGHT && machine->lane_has_room(p.lane, count, len)) {
+        const uint32_t most = chance(&seed, 2) ? part_max(chance(&seed, 2)) : LEN;
+        const uint32_t len = is_long ? 1 + chance(&seed, most) : chance(&seed, 2) * 2048, count = chance(&seed, 12);
+        if (chance(&seed, 4) == 0 && len <= LEN && sent - got + count < FLIGHT &&
+            machine->lane_has_room(p.lane, count, len)) {
             for (uint32_t n = 0; n < count; n++)
                 assert_true(try_send(len));
         } else {
             (void)try_send(len);
         }
         if (chance(&seed, 12) == 0) {
-            const uint64_t most = chance(&seed, 60);
-            take(sent - got < most ? sent - got : most);
+            const uint64_t some = chance(&seed, 60);
+            take(sent - got < some ? sent - got : some);
         }
     }
     close_wide();
 }
 
-GROUP(front, cmocka_unit_test(bodies_lie_where_they_are_wanted),
+GROUP(wide, cmocka_unit_test(bodies_lie_where_they_are_wanted),
       cmocka_unit_test(a_ring_that_was_not_touched_is_used_whole),
       cmocka_unit_test(a_sender_that_is_ahead_does_not_wait), cmocka_unit_test(what_was_promised_lies_in_one_piece),
       cmocka_unit_test(what_was_promised_has_room), cmocka_unit_test(a_body_that_goes_to_the_begin_is_not_timed),
       cmocka_unit_test(short_bodies_use_the_whole_ring), cmocka_unit_test(any_body_may_go_to_the_begin),
-      cmocka_unit_test(a_change_at_any_time_loses_nothing));
+      cmocka_unit_test(parts_of_a_stream_are_long), cmocka_unit_test(a_long_body_has_any_length),
+      cmocka_unit_test(the_first_part_of_a_lone_message_is_short), cmocka_unit_test(other_parts_are_short),
+      cmocka_unit_test(only_a_wide_ring_takes_long_bodies), cmocka_unit_test(a_change_at_any_time_loses_nothing));
