@@ -100,7 +100,7 @@ struct um_link {
 };
 struct um_lane {
     const struct um_machine *machine;
-    uint32_t body_max; /* bytes; the largest body that a claim can ever ask for */
+    uint32_t body_max; /* bytes; the largest body that a claim can ever ask for, but for lane_part_max() */
 };
 struct um_rx {
     const struct um_machine *machine;
@@ -448,13 +448,13 @@ struct um_machine {
      */
     uint32_t (*lane_part_max)(struct um_lane *lane, bool goes_on);
     /*
-     * True if one message may go now in this number of records, each with a body of up to body_len bytes, UM_ROOM_MAX
-     * bytes in all. The caller may then claim and commit them one after the other, before any other call for this lane:
-     * a claim fails with -EPIPE only. False: there is no room for them, or they are more than UM_ROOM_MAX, or the
-     * receiver holds this lane or wants no such messages (rx_hold, rx_announce). The lane does not grow, but it
-     * may commit a record of the machine's own. The machine may put these bodies elsewhere than those of single
-     * records, so it is called for a body that is to be compared with such a message, too. NULL: no message goes in
-     * several records.
+     * True if one message may go now in this number of records, each with a body of up to body_len bytes (as
+     * lane_body_max() or lane_part_max() say), UM_ROOM_MAX bytes in all. The caller may then claim and commit them one
+     * after the other, before any other call for this lane: a claim fails with -EPIPE only. False: there is no room for
+     * them, or they are more than UM_ROOM_MAX, or the receiver holds this lane or wants no such messages (rx_hold,
+     * rx_announce). The lane does not grow, but it may commit a record of the machine's own. The machine may put these
+     * bodies elsewhere than those of single records, so it is called for a body that is to be compared with such a
+     * message, too. NULL: no message goes in several records.
      */
     bool (*lane_has_room)(struct um_lane *lane, uint32_t records, uint32_t body_len);
     /* Return how many records were committed so far, and how many of them are known to be consumed (both only grow,

@@ -17,8 +17,8 @@
  * The receiver gives it for bodies that it would ask for in any case, because it found that faster than reading them
  * (choice.h), or than mapping them where they can be mapped: to announce them would cost a round trip. And it gives it
  * for the bodies of a sender that computes (way.c). One message in UM_UNASKED_SERIES is announced all the same, the
- * first time one in UM_UNASKED_FIRST, so that the receiver can learn otherwise and say so. So is a message of 64 KiB or
- * more that is not alone: that loses no round trip, and what the announcement costs is little beside the body.
+ * first time one in UM_UNASKED_FIRST, so that the receiver can learn otherwise and say so. So is a longer message
+ * that is not alone: that loses no round trip, and what the announcement costs is little beside the body.
  *
  * Owns: struct um_proto_segmented. Threading: core.h.
  */
@@ -33,7 +33,8 @@
 enum {
     UM_UNASKED_SERIES = 256,
     UM_UNASKED_FIRST = 16,
-    STREAM_MAX = 65535, /* bytes; longer messages that are not alone are announced */
+    STREAM_LONG = 65536, /* bytes; shorter messages that are not alone have as few segments as they can */
+    STREAM_MAX = 262144, /* longer ones are announced */
     PARTS = 4,
     PART_MIN = UM_SPLIT_MIN / 2,
     PAIR = 128,
@@ -106,8 +107,10 @@ uint32_t um_proto_segments_fit(const struct um_core_ep *ep, const struct um_prot
     const bool is_alone = um_proto_body_goes_first(ep, msg->peer);
     if (!is_alone && len > STREAM_MAX)
         return 0;
-    const uint32_t most = lane->machine->lane_body_max(lane, lane->body_max),
-                   segment = is_alone ? segment_of((uint32_t)len, most) : most;
+    const uint32_t usual = lane->machine->lane_body_max(lane, lane->body_max);
+    const uint32_t segment = is_alone            ? segment_of((uint32_t)len, usual)
+                             : len < STREAM_LONG ? usual
+                                                 : segment_of((uint32_t)len, um_proto_part_max(lane, false));
     return has_room(lane, (uint32_t)len, segment) && ++own->unasked_sent[class] % UM_UNASKED_SERIES ? segment : 0;
 }
 

@@ -308,6 +308,13 @@ void um_proto_inbound_peer_left(struct um_core_ep *ep, struct um_core_peer *peer
 
 int um_proto_rndv_send(struct um_core_ep *ep, const struct um_proto_msg *msg, size_t len);
 int um_proto_rndv_rts_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
+/* Records that a step of a job fills with a body, and their bytes (the last record may have more). */
+enum { UM_STEP_RECORDS = 8 };
+static inline uint64_t um_proto_step_bytes(const struct um_machine *machine)
+{
+    return (uint64_t)UM_STEP_RECORDS * machine->body_max;
+}
+
 /* Returns the most bytes that the next record of a body in parts takes (goes_on: not its first): no more than
  * UM_PART_MAX, so that the receiver places one part while the next one is on its way. */
 static inline uint32_t um_proto_part_max(struct um_lane *lane, bool goes_on)
@@ -527,7 +534,7 @@ uint32_t um_proto_segments_fit(const struct um_core_ep *ep, const struct um_prot
 uint32_t um_proto_segments_split(const struct um_core_ep *ep, struct um_core_peer *peer, struct um_lane *lane,
                                  size_t len);
 /* Returns the largest part, in bytes, of a body that is pushed. One that might have come in segments, with which it is
- * compared, moves as they do. To be called for each step. */
+ * compared, moves as they do. To be called for each part. */
 uint32_t um_proto_segments_pushed(struct um_lane *lane, uint64_t len, uint64_t moved);
 /* Sends an injected message in segments. most: the result of um_proto_segments_split(). */
 int um_proto_segments_inject(struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_lane *lane, size_t len,

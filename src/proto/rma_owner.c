@@ -10,8 +10,6 @@
 #include <errno.h>
 #include <string.h>
 
-enum { UM_RETURN_STEP = 8 /* records that one step fills */ };
-
 /*
  * May a write complete here now, if it has data? To be asked before anything of it is executed. No receive bounds how
  * many of them come: what a call of progress takes, and what the application has not read yet, must have a bound.
@@ -110,9 +108,11 @@ static bool return_step(struct um_core_ep *ep, struct um_proto_inbound *in, cons
 {
     struct um_lane *lane;
     int ret = um_core_peer_lane(in->peer, &lane);
-    for (int i = 0; ret == 0 && left > 0 && i < UM_RETURN_STEP; i++) {
-        uint32_t most = um_proto_part_max(lane, in->moved > 0);
-        uint32_t part = left < most ? (uint32_t)left : most;
+    const uint64_t end = in->moved + um_proto_step_bytes(in->peer->link->machine);
+    for (int i = 0; ret == 0 && left > 0 && i < UM_STEP_RECORDS && in->moved < end; i++) {
+        const uint64_t longest = um_proto_part_max(lane, in->moved > 0);
+        const uint64_t most = longest < end - in->moved ? longest : end - in->moved;
+        const uint32_t part = (uint32_t)(left < most ? left : most);
         struct um_slot slot;
         ret = lane->machine->claim(lane, part, &slot);
         if (ret)
@@ -148,7 +148,7 @@ static uint64_t step_bytes(const struct um_proto_inbound *in, bool read, uint64_
 {
     if (!read)
         return um_proto_rndv_step(in, left);
-    const uint64_t most = (uint64_t)UM_RETURN_STEP * in->peer->link->machine->body_max;
+    const uint64_t most = um_proto_step_bytes(in->peer->link->machine);
     if (um_proto_rma_may_offer(in))
         return left;
     return left < most ? left : most;

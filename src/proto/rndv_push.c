@@ -8,8 +8,6 @@
 #include <errno.h>
 #include <string.h>
 
-enum { UM_PUSH_STEP = 8, /* records that one step fills, or fewer: */ UM_PUSH_BYTES = 131072 };
-
 static bool push_step(struct um_core_ep *ep, struct um_core_job *job);
 
 /* True if the next job pushes a body to the same peer. A lane that takes messages in several records is to see where
@@ -27,7 +25,7 @@ static bool push_step(struct um_core_ep *ep, struct um_core_job *job)
     struct um_core_op *op = UM_CONTAINER(job, struct um_core_op, job);
     struct um_lane *lane = op->peer->lane;
     const uint64_t before = op->moved;
-    for (int i = 0; i < UM_PUSH_STEP && op->moved - before < UM_PUSH_BYTES; i++) {
+    for (int i = 0; i < UM_STEP_RECORDS && op->moved - before < um_proto_step_bytes(lane->machine); i++) {
         const uint32_t most = um_proto_segments_pushed(lane, op->len, op->moved);
         uint64_t left = op->len - op->moved;
         uint32_t part = left < most ? (uint32_t)left : most;

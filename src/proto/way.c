@@ -18,10 +18,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* bytes. Bodies below UM_SHORT_BODY, and lone ones below UM_LONG_BODY, are charged more time than they took:
+/* bytes. Bodies below UM_SHORT_BODY, and lone ones below UM_LONG_LONE, are charged more time than they took:
  * copy_cost(). */
 #define UM_SHORT_BODY UINT64_C(65536)
-#define UM_LONG_BODY  UINT64_C(1048576)
+#define UM_LONG_LONE  UINT64_C(1048576)
 
 /* A body that comes later than this after the end of the one before is not part of a stream. */
 #define UM_LONE_NS INT64_C(3000)
@@ -188,7 +188,7 @@ static uint64_t mapped_cost(uint64_t len, bool counts_more, uint64_t ns)
  * Returns the cost (ns) of a body that was copied out of the sender's memory in ns. Its lines were in the sender's
  * cache and are in both caches now: the sender has to get each line again before it writes the next body there, and the
  * receiver does not see that. That share is added to what the receiver measured, for short bodies and for lone ones
- * below UM_LONG_BODY. The sender of a stream writes other bodies meanwhile.
+ * below UM_LONG_LONE. The sender of a stream writes other bodies meanwhile.
  *
  * The factors are such that the better way is mostly found both with bodies that are used and with bodies that nobody
  * touches. (Half a round trip, us, used and untouched. 256 KiB: read 57 and 12, of which the receiver sees 26 and 12;
@@ -199,7 +199,7 @@ static uint64_t mapped_cost(uint64_t len, bool counts_more, uint64_t ns)
 static uint64_t copy_cost(const struct um_proto_inbound *in, bool is_lone, uint64_t ns)
 {
     const uint64_t len = in->arrival.len;
-    const bool counts_more = is_lone && len < UM_LONG_BODY;
+    const bool counts_more = is_lone && len < UM_LONG_LONE;
     if (in->way.chosen == UM_WAY_MAPPED)
         return mapped_cost(len, counts_more, ns);
     if (in->both.is_helped && counts_more)

@@ -211,6 +211,7 @@ static void what_was_promised_has_room(void **state)
         assert_true(is_promised || filled > ALL - RECORDS - 4);
         for (int i = 0; is_promised && i < RECORDS; i++)
             assert_true(try_send(LEN));
+        assert_false(has_room(RECORDS + 1)); /* no message is that long */
     }
     close_wide();
 }
@@ -239,6 +240,14 @@ static void a_body_that_goes_to_the_begin_is_not_timed(void **state)
         const uint8_t flags = !in_front ? UM_FLAG_TIMED : is_beyond ? UM_FLAG_FRONT : UM_FLAG_TIMED | UM_FLAG_KIND;
         assert_int_equal(rec.flags & (UM_FLAG_TIMED | UM_FLAG_KIND), flags);
         machine->release(b, &rec);
+        if (in_front && is_beyond) { /* but the next one is */
+            while (machine->claim(p.lane, LEN, &slot) != 0)
+                lane_of(&p)->stores.untimed = UM_STORES_EVERY - 1;
+            machine->commit(p.lane, &slot, 1, 0, LEN);
+            assert_true(poll_now(b, &rec));
+            assert_int_equal(rec.flags & (UM_FLAG_TIMED | UM_FLAG_KIND), UM_FLAG_TIMED | UM_FLAG_KIND);
+            machine->release(b, &rec);
+        }
         expect_nothing(b);
     }
     close_wide();
@@ -354,6 +363,29 @@ static void the_first_part_of_a_lone_message_is_short(void **state)
     close_wide();
 }
 
+static void parts_after_a_body_in_a_cell_are_short(void **state)
+{
+    struct um_record rec;
+    struct um_slot slot;
+    (void)state;
+    open_wide();
+    stream();
+    lane_of(&p)->cell.here = UINT8_MAX;
+    for (int i = 0; i < 40; i++)
+        assert_false(machine->poll(a, &rec));
+    while (machine->claim_message(p.lane, LEN, &slot) != 0)
+        continue;
+    machine->commit(p.lane, &slot, 1, 0, LEN);
+    assert_int_equal(part_max(true), LEN);
+    assert_true(poll_now(b, &rec));
+    machine->release(b, &rec);
+    lane_of(&p)->cell.here = 0;
+    lane_of(&p)->exchanges = false;
+    stream();
+    assert_int_equal(part_max(true), longest());
+    close_wide();
+}
+
 /* A claim for one is refused then, whatever lane_part_max() was asked for. */
 static void other_parts_are_short(void **state)
 {
@@ -368,7 +400,7 @@ static void other_parts_are_short(void **state)
         lane->exchanges = i == 1;
         lane->cell_head = i == 2 ? lane->head : 0;
         if (i == 3)
-            assert_true(has_room(4));
+            assert_true(has_room(4)); /* for bodies of that length */
         assert_int_equal(part_max(true), LEN);
         assert_int_equal(machine->claim(p.lane, LEN + 1, &slot), -EMSGSIZE);
     }
@@ -376,6 +408,55 @@ static void other_parts_are_short(void **state)
         assert_true(try_send(LEN)); /* what was promised */
     assert_int_equal(part_max(true), longest());
     assert_int_equal(machine->claim(p.lane, longest() + 1, &slot), -EMSGSIZE);
+    close_wide();
+}
+
+/* Messages of a stream that come unasked. */
+static void what_was_promised_may_be_long(void **state)
+{
+    (void)state;
+    open_wide();
+    stream();
+    for (uint32_t round = 0; round < 200; round++) {
+        const uint32_t records = 1 + round % 4;
+        want(round % 3 ? UM_STORES_FRONT : UM_STORES_CACHED);
+        bool has = false;
+        for (int i = 0; i < 40 && !has; i++)
+            has = machine->lane_has_room(p.lane, records, longest());
+        assert_true(has);
+        for (uint32_t i = 0; i < records; i++)
+            assert_true(try_send(i == 0 && round % 2 ? longest() - 1000 : longest()));
+        take(sent - got);
+    }
+    close_wide();
+}
+
+/* A long body is not for a cell, whatever came before it. */
+static void a_long_body_lies_in_the_ring(void **state)
+{
+    struct um_record rec;
+    (void)state;
+    open_wide();
+    stream();
+    for (int how = 0; how < 4 && lane_of(&p)->cell.at; how++) { /* memory that is not coherent has no cells */
+        struct um_mem_lane *lane = lane_of(&p);
+        lane->cell.here = UINT8_MAX;
+        lane->writes = how == 2 ? &lane->cell : NULL;
+        if (how == 1) { /* a promise that a short record used up */
+            assert_true(has_room(1));
+            send_one(100);
+        }
+        bool has = how < 3;
+        for (int i = 0; i < 40 && !has; i++) /* the body itself was promised */
+            has = machine->lane_has_room(p.lane, 1, longest());
+        assert_true(has);
+        for (int i = 0; i < 40; i++) /* it is alone */
+            assert_false(machine->poll(a, &rec));
+        send_one(longest());
+        lane->writes = NULL;
+        lane->cell.here = 0;
+        take(sent - got);
+    }
     close_wide();
 }
 
@@ -427,5 +508,7 @@ GROUP(wide, cmocka_unit_test(bodies_lie_where_they_are_wanted),
       cmocka_unit_test(what_was_promised_has_room), cmocka_unit_test(a_body_that_goes_to_the_begin_is_not_timed),
       cmocka_unit_test(short_bodies_use_the_whole_ring), cmocka_unit_test(any_body_may_go_to_the_begin),
       cmocka_unit_test(parts_of_a_stream_are_long), cmocka_unit_test(a_long_body_has_any_length),
-      cmocka_unit_test(the_first_part_of_a_lone_message_is_short), cmocka_unit_test(other_parts_are_short),
+      cmocka_unit_test(the_first_part_of_a_lone_message_is_short),
+      cmocka_unit_test(parts_after_a_body_in_a_cell_are_short), cmocka_unit_test(other_parts_are_short),
+      cmocka_unit_test(what_was_promised_may_be_long), cmocka_unit_test(a_long_body_lies_in_the_ring),
       cmocka_unit_test(only_a_wide_ring_takes_long_bodies), cmocka_unit_test(a_change_at_any_time_loses_nothing));

@@ -60,8 +60,21 @@ static void fuzz_records(struct attack *a)
     }
 }
 
-/* Puts bodies into the blocks of the lane's cell, in parts of one message or as they come, and names cells and blocks
- * that it does not have. */
+/* The part of a message in the ring: at its begin or behind the last one, long or short. Returns its bytes, at most
+ * `left`. */
+static uint32_t fuzz_ring(struct attack *a, uint8_t op, const void *header, size_t header_len, uint32_t left)
+{
+    const uint32_t most = rnd(&a->random, 2) ? UM_LONG_BODY : 1 + rnd(&a->random, UM_LONG_BODY);
+    const uint32_t len = most < left ? most : left;
+    const uint8_t flags = (uint8_t)(UM_FLAG_MACHINE | (rnd(&a->random, 2) ? UM_FLAG_FRONT : 0) |
+                                    (rnd(&a->random, 8) ? 0 : UM_FLAG_TIMED));
+    evil_record(a, op | (uint8_t)(len >> UM_LEN_BITS << UM_OP_BLOCK_SHIFT), flags, len & ((1 << UM_LEN_BITS) - 1),
+                header, header_len);
+    return len;
+}
+
+/* Puts bodies into the blocks of the lane's cell, and into its wide ring, in parts of one message or as they come, and
+ * names cells and blocks that it does not have. */
 static void fuzz_cells(struct attack *a)
 {
     const uint32_t seldom = a->argument % 2 ? 30 : 400; /* one of so many is wrong */
@@ -80,6 +93,12 @@ static void fuzz_cells(struct attack *a)
         const uint8_t op = (uint8_t)(rnd(&a->random, seldom) == 0 ? 1 + rnd(&a->random, UM_WIRE_NEXT)
                                      : is_first                   ? UM_WIRE_FIRST
                                                                   : UM_WIRE_NEXT);
+        if (rnd(&a->random, 4) == 0) {
+            moved += fuzz_ring(a, op, is_first ? (const void *)&first : &next, is_first ? sizeof(first) : sizeof(next),
+                               total - moved);
+            moved = moved < total ? moved : 0;
+            continue;
+        }
         used += um_mem_body_space(len);
         const bool goes_on = moved + len < total && used + UM_BIG_BODY <= UM_BLOCK_BYTES;
         const uint8_t flags =

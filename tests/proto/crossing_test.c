@@ -8,7 +8,7 @@
 
 #define CTX(n) ((void *)(uintptr_t)(n))
 
-enum { READ_NS = 100000, LEN = 70000, AT_A_TIME = 2, ROUNDS = 150, LAST = 50 };
+enum { READ_NS = 100000, LEN = 270000, AT_A_TIME = 2, ROUNDS = 150, LAST = 50 };
 
 static const struct um_link *watched;
 static unsigned reads; /* over that link */

@@ -240,10 +240,11 @@ static int lane_make_room(struct um_mem_lane *lane, uint32_t body_len)
  * no block there: it would take a whole one for itself. */
 static inline void lane_long_claim(struct um_mem_lane *lane, uint32_t start, bool begins, struct um_slot *slot)
 {
-    const bool is_first = begins || lane->has_promised;
+    const bool is_long = slot->body_len > lane->ring.body_max; /* in the ring alone */
+    const bool is_first = begins || um_mem_lane_begins_promised(lane);
     const bool is_lone = lane->lone_goes_on || (is_first && um_mem_lane_is_alone(lane));
-    struct um_mem_cell *cell = lane->writes;
-    if (!cell && (is_lone || (lane->exchanges && slot->body_len >= lane->ring.body_max)))
+    struct um_mem_cell *cell = is_long ? NULL : lane->writes;
+    if (!cell && !is_long && (is_lone || (lane->exchanges && slot->body_len == lane->ring.body_max)))
         cell = um_mem_cell_pick(lane);
     const bool is_plain = cell ? !is_lone
                                : !lane->lone_goes_on && !lane->is_fresh &&
@@ -260,7 +261,6 @@ static inline void lane_long_claim(struct um_mem_lane *lane, uint32_t start, boo
     }
     if (!lane->claimed && um_mem_stores_want_front(&lane->stores))
         um_mem_lane_claim_in_front(lane, start, slot);
-    lane->has_promised = false;
 }
 
 static inline __attribute__((always_inline)) int lane_claim(struct um_mem_lane *lane, uint32_t body_len,
@@ -376,17 +376,19 @@ static bool lane_is_too_short(const struct um_mem_lane *lane)
 bool um_mem_lane_has_room(struct um_lane *base, uint32_t records, uint32_t body_len)
 {
     struct um_mem_lane *lane = (struct um_mem_lane *)base;
-    lane->has_promised = false;
+    lane->promised_to = lane->head;
     um_mem_receiver_observe(lane->link->port, lane->ctl);
-    if (!lane_is_plain(lane) || body_len > lane->ring.body_max || (uint64_t)records * body_len > UM_ROOM_MAX)
+    if (!lane_is_plain(lane) || (uint64_t)records * body_len > UM_ROOM_MAX ||
+        (body_len > lane->ring.body_max && body_len > um_mem_lane_long_max(lane, false)))
         return false;
-    lane->has_promised = lane_takes(lane, records, body_len) ||
-                         (lane_look_for_credit(lane, body_len) && lane_takes(lane, records, body_len));
-    if (lane->has_promised)
-        lane->promised_to = lane->head + records;
-    else if (lane_is_too_short(lane) && lane_count_reason(lane))
+    const bool takes = lane_takes(lane, records, body_len) ||
+                       (lane_look_for_credit(lane, body_len) && lane_takes(lane, records, body_len));
+    lane->promised_from = lane->head;
+    lane->promised_to = lane->head + (takes ? records : 0);
+    lane->promised_len = body_len;
+    if (!takes && lane_is_too_short(lane) && lane_count_reason(lane))
         lane_widen(lane);
-    return lane->has_promised;
+    return takes;
 }
 
 uint32_t um_mem_lane_committed(const struct um_lane *base)

@@ -1,5 +1,6 @@
 /*
- * The room of a lane: its credit, as far as the sender knows it, and the front of its wide ring.
+ * The room of a lane: its credit, as far as the sender knows it, the front of its wide ring, and how long a body may
+ * be.
  *
  * A ring is longer than the caches of the two processors, and the front is not (stores.h). While bodies are to lie in
  * the front, a long one that would leave it goes to the begin of the ring, though there is room behind the last one.
@@ -48,22 +49,18 @@ bool um_mem_lane_is_to_go_front(struct um_mem_lane *lane, uint32_t start, uint32
            (um_mem_lane_refresh_credit(lane) && um_mem_lane_body_fits(lane, front, room));
 }
 
-/* Records still to be claimed that lane_has_room() gave room for. */
-static uint32_t pledged(const struct um_mem_lane *lane)
-{
-    const uint32_t records = lane->promised_to - lane->head;
-    return records <= UM_BIG_RECORDS ? records : 0;
-}
-
 void um_mem_lane_claim_in_front(struct um_mem_lane *lane, uint32_t start, struct um_slot *slot)
 {
-    const uint32_t space = um_mem_body_space(slot->body_len), records = pledged(lane);
-    if (records && !lane->has_promised)
+    const uint32_t space = um_mem_body_space(slot->body_len), records = um_mem_lane_promised(lane);
+    if (records && !um_mem_lane_begins_promised(lane))
         return;
-    if (!um_mem_lane_is_to_go_front(lane, start, records ? records * space : space))
+    const uint32_t bytes = records ? records * um_mem_body_space(lane->promised_len) : space;
+    if (!um_mem_lane_is_to_go_front(lane, start, bytes))
         return;
-    lane->goes_front = true;
+    if (lane->timed)
+        um_mem_stores_miss(lane->timed);
     lane->timed = NULL;
+    lane->goes_front = true;
     lane->claim_bytes_end = um_mem_ring_front(&lane->ring, start) + space;
     slot->body = lane->ring.bytes;
 }
@@ -71,7 +68,9 @@ void um_mem_lane_claim_in_front(struct um_mem_lane *lane, uint32_t start, struct
 uint32_t um_mem_lane_long_max(const struct um_mem_lane *lane, bool goes_on)
 {
     enum { RECORDS = 32 }; /* without a body in a cell: then there is no stream in the other direction */
+    if (um_mem_lane_promised(lane))
+        return lane->promised_len;
     const bool is_whole = lane->wide_map.base && !lane->is_fresh && !lane->link->port->mapper->observe;
-    const bool is_lone = lane->lone_goes_on || pledged(lane) || (!goes_on && um_mem_lane_is_alone(lane));
+    const bool is_lone = lane->lone_goes_on || (!goes_on && um_mem_lane_is_alone(lane));
     return is_whole && !is_lone && !lane->exchanges && lane->head - lane->cell_head > RECORDS ? UM_LONG_BODY : 0;
 }

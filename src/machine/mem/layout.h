@@ -87,6 +87,8 @@ enum {
     UM_AREA_BIG_BYTES = UM_AREA_BIG_RECORDS + UM_BIG_RECORDS * UM_LINE,
     UM_AREA_SIZE = UM_AREA_BIG_BYTES + UM_BIG_BYTES,
 };
+static_assert((int)UM_LONG_BODY == (int)UM_PART_MAX && UM_LONG_BODY >> UM_LEN_BITS < 256 >> UM_OP_BLOCK_SHIFT,
+              "docs/protocol.md section 5");
 static_assert(UM_AREA_SIZE % UM_PAGE == 0, "areas are mapped one by one");
 static_assert(UM_AREA_SMALL_BYTES % UM_BODY_ALIGN == 0 && UM_AREA_BIG_BYTES % UM_BODY_ALIGN == 0 &&
                   UM_SMALL_BYTES % UM_BODY_ALIGN == 0 && UM_BIG_BYTES % UM_BODY_ALIGN == 0 &&

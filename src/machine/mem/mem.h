@@ -138,13 +138,14 @@ struct um_mem_lane {
     struct um_mem_cell cell;            /* of its wide ring */
     struct um_mem_cell *claimed;        /* of the present claim with a long body: the cell that it lies in, or NULL */
     struct um_mem_cell *writes;         /* the cell that its last body went into, if more may follow there */
-    uint32_t promised_to;               /* head when all records are committed that lane_has_room() gave room for */
+    uint32_t promised_from;             /* head before the records that lane_has_room() gave room for last, */
+    uint32_t promised_to;               /* and when all of them are committed */
+    uint32_t promised_len;              /* the longest body of these */
     uint32_t cell_used;                 /* bytes of that block */
     uint32_t cell_head;                 /* head when a body went into a cell last */
     uint8_t block;                      /* of `writes`, or else of `claimed` */
     bool exchanges;                     /* long bodies go both ways, and a block is here, as far as known */
     bool goes_front;      /* the present claim with a long body lies at the front of the ring: UM_FLAG_FRONT */
-    bool has_promised;    /* lane_has_room() gave room for a message, whose first record is not claimed yet */
     bool is_lone;         /* the present claim with a long body belongs to a lone message for which there was a cell */
     bool lone_goes_on;    /* so did the last one, and more of that message follows */
     bool lone_bypasses;   /* that message takes non-temporal stores */
@@ -393,12 +394,12 @@ bool um_mem_lane_refresh_credit(struct um_mem_lane *lane);
 uint32_t um_mem_lane_front_bytes(void);
 /* Would so many bytes from there on leave the front, and is there room for them, and more, at its begin? */
 bool um_mem_lane_is_to_go_front(struct um_mem_lane *lane, uint32_t start, uint32_t bytes);
-/* Bytes of the longest body that the next claim may ask for, if that is more than a ring's body_max; else less, or 0.
- */
-uint32_t um_mem_lane_long_max(const struct um_mem_lane *lane, bool goes_on);
 /* If that is so, moves a claim with a long body there. The slot's body is its place in the ring, which begins at start.
  */
 void um_mem_lane_claim_in_front(struct um_mem_lane *lane, uint32_t start, struct um_slot *slot);
+/* Returns the bytes of the longest body that the next claim may ask for, if that is more than the ring's body_max; else
+ * that much or less. */
+uint32_t um_mem_lane_long_max(const struct um_mem_lane *lane, bool goes_on);
 /* ---- lane_long.c ---- */
 /* Chooses which stores write a claimed body of UM_NONTEMPORAL_MIN bytes or more, and whether it goes into the cell, if
  * there is one for it. The slot's body is its place in the ring, which begins at start. */
@@ -585,6 +586,19 @@ static inline bool um_mem_lane_is_ended(const struct um_mem_lane *lane)
 static inline bool um_mem_lane_is_alone(const struct um_mem_lane *lane)
 {
     return lane->long_polls != lane->link->port->empty_polls;
+}
+
+/* Records still to be claimed that lane_has_room() gave room for. */
+static inline uint32_t um_mem_lane_promised(const struct um_mem_lane *lane)
+{
+    const uint32_t records = lane->promised_to - lane->head;
+    return records <= UM_BIG_RECORDS ? records : 0;
+}
+
+/* Is the next record to be claimed the first of these? */
+static inline bool um_mem_lane_begins_promised(const struct um_mem_lane *lane)
+{
+    return lane->head == lane->promised_from && um_mem_lane_promised(lane);
 }
 
 /* Is a block of a cell here? */

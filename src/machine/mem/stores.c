@@ -263,6 +263,15 @@ void um_mem_stores_pass(struct um_mem_stores *stores, uint32_t len)
     stores->untimed += stores->untimed < UM_STORES_EVERY;
 }
 
+void um_mem_stores_miss(struct um_mem_stores *stores)
+{
+    stores->is_timed = false;
+    if (stores->phase == UM_STORES_USE)
+        stores->untimed = UM_STORES_EVERY - 1; /* the next one is */
+    else
+        skip(stores);
+}
+
 bool um_mem_stores_next_is_timed(const struct um_mem_stores *stores, uint32_t len)
 {
     const bool is_turn = stores->untimed + 1 >= UM_STORES_EVERY && class_of(len) == stores->size_class;

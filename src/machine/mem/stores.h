@@ -107,6 +107,8 @@ bool um_mem_stores_are_nontemporal(void);
 /* Counts a body of len bytes, at least UM_NONTEMPORAL_MIN, that is not timed, and whose stores were not chosen by
  * um_mem_stores_begin(). */
 void um_mem_stores_pass(struct um_mem_stores *stores, uint32_t len);
+/* Called after um_mem_stores_begin() has set is_timed, in the place of um_mem_stores_end(): the body is not timed. */
+void um_mem_stores_miss(struct um_mem_stores *stores);
 /* True if um_mem_stores_begin() may time the next body, of len bytes, at least UM_NONTEMPORAL_MIN. */
 bool um_mem_stores_next_is_timed(const struct um_mem_stores *stores, uint32_t len);
 /* Adds the ticks that a timed body took, written with that kind, whatever um_mem_stores_begin() returned. consumed: the

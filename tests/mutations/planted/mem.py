@@ -39,14 +39,14 @@ MUTATIONS = [
     (
         "a short body of a stream takes a block for itself",
         "src/machine/mem/lane.c",
-        "(lane->exchanges && slot->body_len >= lane->ring.body_max)",
+        "(lane->exchanges && slot->body_len == lane->ring.body_max)",
         "lane->exchanges",
         ["proto cells sim"],
     ),
     (
         "streams in both directions go into the rings",
         "src/machine/mem/lane.c",
-        "if (!cell && (is_lone || (lane->exchanges && slot->body_len >= lane->ring.body_max)))",
+        "if (!cell && !is_long && (is_lone || (lane->exchanges && slot->body_len == lane->ring.body_max)))",
         "if (!cell && is_lone)",
         ["proto cells sim"],
     ),
@@ -165,7 +165,7 @@ MUTATIONS = [
     (
         "a message in a stream in one direction goes into a cell",
         "src/machine/mem/lane.c",
-        "if (!cell && (is_lone || (lane->exchanges && slot->body_len >= lane->ring.body_max)))",
+        "if (!cell && !is_long && (is_lone || (lane->exchanges && slot->body_len == lane->ring.body_max)))",
         "if (!cell)",
         ["proto cells sim"],
     ),
@@ -270,9 +270,9 @@ MUTATIONS = [
     (
         "a message in several records may have any length",
         "src/machine/mem/lane.c",
-        " || (uint64_t)records * body_len > UM_ROOM_MAX)",
-        ")",
-        ["proto lanes sim"],
+        " || (uint64_t)records * body_len > UM_ROOM_MAX ||",
+        " ||",
+        ["sim_wide"],
     ),
     (
         "a stream fetches the lines of its next body",
@@ -473,8 +473,8 @@ MUTATIONS = [
     (
         "a lane whose big ring is too short for its messages never gets a wide one",
         "src/machine/mem/lane.c",
-        "    else if (lane_is_too_short(lane) &&",
-        "    else if (false && lane_is_too_short(lane) &&",
+        "    if (!takes && lane_is_too_short(lane) &&",
+        "    if (!takes && false && lane_is_too_short(lane) &&",
         ["proto computing sim"],
     ),
     (
@@ -676,8 +676,8 @@ MUTATIONS = [
     (
         "a lane that is held has room",
         "src/machine/mem/lane.c",
-        "    if (!lane_is_plain(lane) || body_len > lane->ring.body_max ||",
-        "    if (lane_is_ended(lane) || body_len > lane->ring.body_max ||",
+        "    if (!lane_is_plain(lane) || (uint64_t)records",
+        "    if (um_mem_lane_is_ended(lane) || (uint64_t)records",
         ["sim_answer"],
     ),
     (
@@ -1092,7 +1092,7 @@ MUTATIONS = [
     (
         "a body goes to the begin of the ring in the middle of what was promised",
         "src/machine/mem/lane_room.c",
-        "    if (records && !lane->has_promised)\n        return;\n",
+        "    if (records && !um_mem_lane_begins_promised(lane))\n        return;\n",
         "",
         ["sim_wide"],
     ),
@@ -1113,7 +1113,7 @@ MUTATIONS = [
     (
         "a message goes to the begin of the ring where only its first record has room",
         "src/machine/mem/lane_room.c",
-        "records ? records * space : space",
+        "records ? records * um_mem_body_space(lane->promised_len) : space",
         "space",
         ["sim_wide"],
     ),
@@ -1244,10 +1244,10 @@ MUTATIONS = [
         ["sim_wide"],
     ),
     (
-        "parts of what was promised are long",
+        "parts of what was promised are longer than was said",
         "src/machine/mem/lane_room.c",
-        "lane->lone_goes_on || pledged(lane) || ",
-        "lane->lone_goes_on || ",
+        "        return lane->promised_len;",
+        "        return UM_LONG_BODY;",
         ["sim_wide"],
     ),
     (
@@ -1267,9 +1267,50 @@ MUTATIONS = [
     (
         "the only segment of a message has all of it",
         "src/proto/eager_segments.c",
-        "    const uint32_t most = lane->machine->lane_body_max(lane, lane->body_max),\n"
-        "                   segment = is_alone",
-        "    const uint32_t most = um_proto_part_max(lane, true),\n                   segment = is_alone",
+        "    const uint32_t usual = lane->machine->lane_body_max(lane, lane->body_max);\n    const uint32_t segment = is_alone",
+        "    const uint32_t usual = um_proto_part_max(lane, true);\n    const uint32_t segment = is_alone",
         ["proto segments shm"],
+    ),
+    (
+        "a long body goes into the block that is open",
+        "src/machine/mem/lane.c",
+        "*cell = is_long ? NULL : lane->writes;",
+        "*cell = lane->writes;",
+        ["sim_wide"],
+    ),
+    (
+        "a long body of a lone message goes into a cell",
+        "src/machine/mem/lane.c",
+        "    if (!cell && !is_long && (is_lone || ",
+        "    if (!cell && (is_lone || ",
+        ["sim_wide"],
+    ),
+    (
+        "any promised record counts as the first of its message",
+        "src/machine/mem/mem.h",
+        "    return lane->head == lane->promised_from && ",
+        "    return ",
+        ["sim_wide"],
+    ),
+    (
+        "a lane forgets that bodies went both ways",
+        "src/machine/mem/cell.c",
+        "    lane->cell_head = lane->head;\n",
+        "",
+        ["sim_wide"],
+    ),
+    (
+        "a comparison does not learn that a body was not timed",
+        "src/machine/mem/lane_room.c",
+        "        um_mem_stores_miss(lane->timed);",
+        "        (void)0;",
+        ["sim_wide"],
+    ),
+    (
+        "memory that is not coherent has long bodies",
+        "src/machine/mem/lane_room.c",
+        " && !lane->link->port->mapper->observe;",
+        ";",
+        ["sim_stale_wide"],
     ),
 ]
