@@ -118,10 +118,12 @@ static void bodies_lie_where_they_are_wanted(void **state)
         want(in_front ? UM_STORES_FRONT : UM_STORES_CACHED);
         for (int i = 0; i < 3 * ALL; i++) {
             send_one(i % 5 ? LEN : UM_NONTEMPORAL_MIN + (uint32_t)(i * 163) % (LEN - UM_NONTEMPORAL_MIN));
-            most = place() > most ? place() : most;
+            most = i >= ALL && place() > most ? place() : most; /* until then the receiver tells its credit seldom */
             take(sent - got);
         }
         assert_in_range(most, in_front ? FRONT - 2 * LEN : UM_WIDE_BYTES - 2 * LEN, in_front ? FRONT : UM_WIDE_BYTES);
+        assert_int_equal(((const struct um_mem_rx *)p.rx)->ring.publish_bytes,
+                         in_front ? UM_FRONT_PUBLISH : UM_WIDE_BYTES / 4);
     }
     close_wide();
 }

@@ -34,7 +34,7 @@ void um_mem_ring_widen(struct um_mem_ring *ring, unsigned char *bytes)
 {
     ring->bytes = bytes;
     ring->byte_count = UM_WIDE_BYTES;
-    ring->publish_bytes = UM_WIDE_PUBLISH;
+    ring->publish_bytes = UM_WIDE_BYTES / 4;
 }
 
 struct um_mem_lane_shm *um_mem_lane_ctl(void *control, uint32_t number)

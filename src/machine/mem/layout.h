@@ -36,10 +36,10 @@ enum {
     UM_BIG_BYTES = 131072,
     UM_BIG_BODY = UM_BIG_BYTES / 8,
     UM_WIDE_BYTES = 2097152,
-    UM_WIDE_PUBLISH = 65536, /* bytes consumed in a wide ring, after which the credit is published */
-    UM_WIDE_RINGS = 64,      /* of a port, for all its lanes */
-    UM_CELL_BYTES = 1048576, /* of the cell behind a wide ring */
-    UM_CELL_OFFSET = 256,    /* bytes between them */
+    UM_FRONT_PUBLISH = 65536, /* bytes consumed, after which the credit is published, while a front is used */
+    UM_WIDE_RINGS = 64,       /* of a port, for all its lanes */
+    UM_CELL_BYTES = 1048576,  /* of the cell behind a wide ring */
+    UM_CELL_OFFSET = 256,     /* bytes between them */
     UM_WIDE_SPACE = UM_WIDE_BYTES + UM_CELL_BYTES + UM_PAGE, /* of a wide ring and its cell */
     UM_CELL_BLOCKS = 8,
     UM_BLOCK_BYTES = UM_CELL_BYTES / UM_CELL_BLOCKS,

@@ -181,6 +181,7 @@ struct um_mem_rx {
     bool wants_announced;   /* the sender is asked to announce messages of several records */
     struct um_list crowded; /* in rx_crowded: the last answer to an unbounded token found no place */
     uint32_t record_end;    /* bytes_head after the record on offer is released */
+    uint32_t front_at;      /* the same for the last one that went to the begin of a wide ring though there was room */
     uint64_t offered_at;    /* ticks; when the record on offer was last offered, if it is timed */
     struct um_mem_loads loads;
     struct um_mem_cell cell;    /* of its wide ring */

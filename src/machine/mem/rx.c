@@ -138,6 +138,10 @@ static __attribute__((noinline)) const void *rx_flagged_offer(struct um_mem_rx *
         return body;
     }
     rx->record_end = um_mem_ring_front(&rx->ring, rx->bytes_head - 1) + um_mem_body_space(len);
+    if (rx->wide) {
+        rx->front_at = rx->record_end;
+        rx->ring.publish_bytes = UM_FRONT_PUBLISH;
+    }
     return rx->ring.bytes;
 }
 

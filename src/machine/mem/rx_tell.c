@@ -39,6 +39,8 @@ void um_mem_rx_tell_sender(struct um_mem_rx *rx)
 
 void um_mem_rx_publish(struct um_mem_rx *rx)
 {
+    if (rx->ring.publish_bytes == UM_FRONT_PUBLISH && rx->bytes_head - rx->front_at > UM_WIDE_BYTES / 2)
+        rx->ring.publish_bytes = UM_WIDE_BYTES / 4; /* the front is no longer used */
     rx->published = rx->head;
     rx->bytes_published = rx->bytes_head;
     /* sync: credit-publish (partners credit-take, loads-take, news-look): our reads of the records come before. */

@@ -1146,10 +1146,17 @@ MUTATIONS = [
         ["sim_wide"],
     ),
     (
-        "a receiver tells its credit of a wide ring once in a quarter of it",
-        "src/machine/mem/lane.c",
-        "    ring->publish_bytes = UM_WIDE_PUBLISH;",
-        "    ring->publish_bytes = UM_WIDE_BYTES / 4;",
+        "a receiver tells its credit as seldom as ever while the front is used",
+        "src/machine/mem/rx.c",
+        "        rx->ring.publish_bytes = UM_FRONT_PUBLISH;\n",
+        "",
+        ["sim_wide"],
+    ),
+    (
+        "a receiver tells its credit often for ever",
+        "src/machine/mem/rx_tell.c",
+        "rx->bytes_head - rx->front_at > UM_WIDE_BYTES / 2",
+        "rx->bytes_head - rx->front_at > UINT32_MAX / 2",
         ["sim_wide"],
     ),
     (
