@@ -70,7 +70,7 @@ uint32_t um_mem_lane_long_max(const struct um_mem_lane *lane, bool goes_on)
     enum { RECORDS = 32 }; /* without a body in a cell: then there is no stream in the other direction */
     if (um_mem_lane_promised(lane))
         return lane->promised_len;
-    const bool is_whole = lane->wide_map.base && !lane->is_fresh && !lane->link->port->mapper->observe;
+    const bool takes_long = lane->wide_map.base && !lane->is_fresh && !lane->link->port->mapper->observe;
     const bool is_lone = lane->lone_goes_on || (!goes_on && um_mem_lane_is_alone(lane));
-    return is_whole && !is_lone && !lane->exchanges && lane->head - lane->cell_head > RECORDS ? UM_LONG_BODY : 0;
+    return takes_long && !is_lone && !lane->exchanges && lane->head - lane->cell_head > RECORDS ? UM_LONG_BODY : 0;
 }

@@ -615,17 +615,17 @@ static inline uint32_t um_mem_body_space(uint32_t len)
     return (len + (UM_BODY_ALIGN - 1)) & ~(uint32_t)(UM_BODY_ALIGN - 1);
 }
 
-/* Where a body of len bytes begins when the ring's position is pos: a body never wraps. */
-static inline uint32_t um_mem_body_start(const struct um_mem_ring *ring, uint32_t pos, uint32_t len)
-{
-    uint32_t offset = pos & (ring->byte_count - 1);
-    return offset + len <= ring->byte_count ? pos : pos + (ring->byte_count - offset);
-}
-
 /* Where the ring begins again behind that position. */
 static inline uint32_t um_mem_ring_front(const struct um_mem_ring *ring, uint32_t pos)
 {
     return (pos | (ring->byte_count - 1)) + 1;
+}
+
+/* Where a body of len bytes begins when the ring's position is pos: a body never wraps. */
+static inline uint32_t um_mem_body_start(const struct um_mem_ring *ring, uint32_t pos, uint32_t len)
+{
+    uint32_t offset = pos & (ring->byte_count - 1);
+    return offset + len <= ring->byte_count ? pos : um_mem_ring_front(ring, pos);
 }
 
 /* True if the ring has room for a body that begins at start. */
