@@ -709,4 +709,11 @@ MUTATIONS = [
         "    return most ? left : 0;",
         ["prov/rma"],
     ),
+    (
+        "the only segment of a message has all of it",
+        "src/proto/eager_segments.c",
+        "    const uint32_t usual = lane->machine->lane_body_max(lane, lane->body_max);\n    const uint32_t segment = is_alone",
+        "    const uint32_t usual = um_proto_part_max(lane, true);\n    const uint32_t segment = is_alone",
+        ["proto segments shm"],
+    ),
 ]
