@@ -7,6 +7,7 @@
 #include "core/endpoint.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 
 #include <errno.h>
 
@@ -91,6 +92,16 @@ static __attribute__((noinline)) bool record_of_machine(struct um_core_ep *ep, s
     return true;
 }
 
+/* Ends the lane of a record that a peer must not send, or not now. */
+static __attribute__((noinline)) void record_refuse(const struct um_record *rec)
+{
+    static struct um_log_limit limit;
+    um_log_limited(&limit, UM_LOG_WARN,
+                   "a peer sent a record that is invalid here (opcode %u, %u bytes); its lane is closed", rec->op,
+                   rec->len);
+    rec->rx->machine->rx_refuse(rec->rx);
+}
+
 /* Handles any record. Returns whether it was taken. */
 static inline bool record_handle(struct um_core_ep *ep, struct um_port *port, const struct um_record *rec)
 {
@@ -107,7 +118,7 @@ static inline bool record_handle(struct um_core_ep *ep, struct um_port *port, co
     if (ret == 0)
         port->machine->release(port, rec);
     else
-        rec->rx->machine->rx_refuse(rec->rx);
+        record_refuse(rec);
     return true;
 }
 

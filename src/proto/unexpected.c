@@ -10,8 +10,6 @@
  */
 #include "proto/receive.h"
 
-#include "base/log.h"
-
 #include <errno.h>
 #include <string.h>
 
@@ -20,14 +18,12 @@
 static int unexpected_past_hold(const struct um_proto_arrival *arrival, size_t len)
 {
     struct um_core_peer *sender = arrival->peer;
-    static struct um_log_limit limit;
     const struct um_machine *machine = sender->rx->machine;
     sender->past_hold++;
     sender->past_hold_bytes += um_proto_eager_is_inline(len, arrival->flags) ? 0 : (uint32_t)len;
-    if (sender->past_hold <= machine->unconsumed_max + 1 && sender->past_hold_bytes <= machine->unconsumed_bytes)
-        return 0;
-    um_log_limited(&limit, UM_LOG_WARN, "a peer sends on though it is asked not to; its lane is closed");
-    return -EPROTO;
+    const bool may_be =
+        sender->past_hold <= machine->unconsumed_max + 1 && sender->past_hold_bytes <= machine->unconsumed_bytes;
+    return may_be ? 0 : -EPROTO;
 }
 
 /* Would its sender announce such a body on request (rx_announce)? */

@@ -552,7 +552,25 @@ static void what_brought_no_bytes_is_not_done(void **state)
     stage_close(&s);
 }
 
+/* Attacks that the machine finds, and that a handler finds: one warning for each. It comes first, because the number of
+ * warnings in some seconds is limited. */
+static void a_refused_record_is_told_once(void **state)
+{
+    static const int attacks[] = {6, 46};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct stage s;
+        refusals_logged = 0;
+        stage_open(&s, attack_one, attacks[i]);
+        stage_attack(&s);
+        stage_expect_refused(&s);
+        stage_close(&s);
+        assert_int_equal(refusals_logged, 1);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_refused_record_is_told_once),
     cmocka_unit_test(what_brought_no_bytes_is_not_done),
     cmocka_unit_test(a_record_that_cannot_be_ends_the_lane_alone),
     cmocka_unit_test(wild_addresses_and_keys_fail_alone),

@@ -38,6 +38,8 @@ struct stage {
 
 /* Starts all three; at return the attacker waits for stage_attack(). */
 void stage_open(struct stage *s, attack_fn fn, int argument);
+/* Warnings of this process that a lane was closed. Their number is limited (base/log.h). */
+extern unsigned refusals_logged;
 /* The victim's operations towards the attacker, by context. */
 enum pending {
     PENDING_DELIVERY = 1, /* a message whose delivery is awaited */

@@ -9,6 +9,13 @@ MUTATIONS = [
         ["proto message sim", "proto rndv sim"],
     ),
     (
+        "the lane of an invalid record is closed without a word",
+        "src/core/progress.c",
+        "        record_refuse(rec);",
+        "        rec->rx->machine->rx_refuse(rec->rx);",
+        ["hostile record"],
+    ),
+    (
         "a look beside completions takes all messages without a receive",
         "src/core/progress.c",
         "    ep->unexpected_left = unexpected;",

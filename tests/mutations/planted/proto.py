@@ -586,15 +586,15 @@ MUTATIONS = [
     (
         "a sender that is held is given fewer bytes than its lane holds",
         "src/proto/unexpected.c",
-        "<= machine->unconsumed_bytes)",
-        "<= machine->unconsumed_bytes / 64)",
+        "<= machine->unconsumed_bytes;",
+        "<= machine->unconsumed_bytes / 64;",
         ["proto bound sim"],
     ),
     (
         "the bytes of a sender that ignores a hold are not counted",
         "src/proto/unexpected.c",
-        " && sender->past_hold_bytes <= machine->unconsumed_bytes)",
-        ")",
+        " && sender->past_hold_bytes <= machine->unconsumed_bytes;",
+        ";",
         ["hostile hold", "hostile hold net"],
     ),
     (
