@@ -265,7 +265,7 @@ static int shm_space_open(const struct um_space_config *config, struct um_space 
 static const struct um_machine_param shm_params[] = {
     {.key = "shm_stores",
      .help =
-         "Which stores write bodies of 4096 bytes and more into shared memory. Allowed: cached, ordinary ones, which "
+         "Which stores write bodies of 2048 bytes and more into shared memory. Allowed: cached, ordinary ones, which "
          "are faster where the two processors share a cache; nontemporal, which bypass the caches and are faster "
          "where they share none; auto, whichever takes less time (default: auto)",
      .allowed = "auto, cached or nontemporal",
