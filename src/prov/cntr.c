@@ -166,6 +166,16 @@ static void um_prov_cntr_unlock(struct um_prov_cntr *cntr)
     um_prov_domain_unlock(&cntr->source.domain->lock);
 }
 
+/* Looks at a caller that has read the same value again and again. Releases the domain lock. */
+static __attribute__((noinline)) void um_prov_cntr_spins(struct um_prov_cntr *cntr)
+{
+    bool yields;
+    (void)um_prov_spin_look(&cntr->spin, &cntr->source, &yields);
+    um_prov_cntr_unlock(cntr);
+    if (yields)
+        um_prov_spin_yield(&cntr->spin, &cntr->source);
+}
+
 static uint64_t um_prov_cntr_read(struct fid_cntr *fid)
 {
     struct um_prov_cntr *cntr = um_prov_cntr_lock(fid);
@@ -175,6 +185,11 @@ static uint64_t um_prov_cntr_read(struct fid_cntr *fid)
     uint64_t value = um_prov_cntr_value_locked(cntr);
     cntr->value_read = cntr->value;
     cntr->source.domain->counter_read = true;
+    if (__builtin_expect(value == cntr->spin_value && ++cntr->spin.reads % UM_SPIN_READS_CNTR == 0, 0)) {
+        um_prov_cntr_spins(cntr);
+        return value;
+    }
+    cntr->spin_value = value;
     um_prov_cntr_unlock(cntr);
     return value;
 }

@@ -11,20 +11,16 @@
 
 #include "base/atomic.h"
 #include "base/cancel.h"
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/yield_abi.h"
 
 #include <dlfcn.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
     UM_CQ_FIRST_ROOM = 256,
-    UM_CQ_LOOK = 16,       /* empty reads between two looks at the clock */
-    UM_CQ_LOOK_NS = 80000, /* ns; UM_CQ_LOOK empty reads within it: the caller spins and has its processor to itself */
     UM_CQ_LINGER_POLLS = 128, /* polls of a read that lingers: about a microsecond */
     UM_CQ_LINGER_MOST = 64,   /* empty reads that linger in vain before lingering stops */
     UM_CQ_LINGER_EARNED = 8,  /* of these, added for a wait that was short */
@@ -248,13 +244,13 @@ static inline ssize_t um_prov_cq_take(struct um_prov_cq *cq, void *buf, size_t c
 /*
  * Lingering: an empty read by a caller that spins polls for about a microsecond before it returns. MPICH yields the
  * processor after every empty read, and a message that comes meanwhile would wait for the end of that system call. A
- * caller that computes between its reads does not make UM_CQ_LOOK reads within UM_CQ_LOOK_NS; nor does one whose yield
- * lets another process run (with src/yield, which leaves out most yields, this shows some turns later). Reads do not
- * linger if the caller awaits no message: it posts one-sided operations (um_prov_cq_stop_lingering()), reads a counter
- * (MPICH's flush, even of nothing), or asks for progress with no entries. Nor do they in a process with several
- * threads, of which another may wait for a lock that the caller holds (MPICH's, under MPI_THREAD_MULTIPLE). The first
- * empty read after a read that returned completions does not linger either: MPICH reads once more when its operation is
- * complete, and the microsecond would be lost (an accumulate by active messages took half as long again).
+ * caller that computes between its reads does not spin (spin.h); nor does one whose yield lets another process run
+ * (with src/yield, which leaves out most yields, this shows some turns later). Reads do not linger if the caller awaits
+ * no message: it posts one-sided operations (um_prov_cq_stop_lingering()), reads a counter (MPICH's flush, even of
+ * nothing), or asks for progress with no entries. Nor do they in a process with several threads, of which another may
+ * wait for a lock that the caller holds (MPICH's, under MPI_THREAD_MULTIPLE). The first empty read after a read that
+ * returned completions does not linger either: MPICH reads once more when its operation is complete, and the
+ * microsecond would be lost (an accumulate by active messages took half as long again).
  *
  * A caller that tests for messages between pieces of its own work makes as many reads, and lingering takes time from
  * its work. So there is an allowance for lingering in vain, and only short waits add to it.
@@ -287,11 +283,7 @@ static void um_prov_cq_waited(struct um_prov_cq *cq)
     cq->told = false;
 }
 
-/*
- * Handles a read that found nothing. Where ranks outnumber processors, the awaited rank may wait for this processor: a
- * caller that spins shall yield (*yields_p) after it has released the domain lock. Open MPI's mtl/ofi does not yield in
- * a blocking send, which took a time slice without this. count 0: this read does not linger.
- */
+/* Handles a read that found nothing. count 0: this read does not linger. *yields_p: spin.h. */
 static __attribute__((noinline)) ssize_t um_prov_cq_empty(struct um_prov_cq *cq, void *buf, size_t count,
                                                           bool *yields_p)
 {
@@ -300,26 +292,14 @@ static __attribute__((noinline)) ssize_t um_prov_cq_empty(struct um_prov_cq *cq,
         return -FI_EAGAIN;
     }
     cq->waited++;
-    if (++cq->empties % UM_CQ_LOOK == 0) {
-        uint64_t now = um_clock_ns();
-        bool spins = now - cq->looked_at <= UM_CQ_LOOK_NS, has_processors = um_prov_source_has_processors(&cq->source);
-        cq->lingers = spins && has_processors && um_process_is_single_threaded();
-        *yields_p = spins && !has_processors;
-        cq->looked_at = now;
+    if (++cq->spin.reads % UM_SPIN_READS == 0) {
+        cq->lingers = um_prov_spin_look(&cq->spin, &cq->source, yields_p) &&
+                      um_prov_source_has_processors(&cq->source) && um_process_is_single_threaded();
     }
     /* no lingering while other threads may want the lock */
     if (count == 0 || um_prov_domain_is_shared(&cq->source.domain->lock))
         return -FI_EAGAIN;
     return um_prov_cq_linger(cq, buf, count);
-}
-
-/* Yields the processor. The time away does not count against the caller: the measurement starts anew. */
-static __attribute__((noinline)) void um_prov_cq_yield(struct um_prov_cq *cq)
-{
-    sched_yield();
-    um_prov_domain_lock(&cq->source.domain->lock);
-    cq->looked_at = um_clock_ns();
-    um_prov_domain_unlock(&cq->source.domain->lock);
 }
 
 /* Finishes a read that found nothing. Releases the domain lock. */
@@ -329,7 +309,7 @@ static __attribute__((noinline)) ssize_t um_prov_cq_read_empty(struct um_prov_cq
     ssize_t ret = um_prov_cq_empty(cq, buf, count, &yields);
     um_prov_domain_unlock(&cq->source.domain->lock);
     if (yields)
-        um_prov_cq_yield(cq);
+        um_prov_spin_yield(&cq->spin, &cq->source);
     return ret;
 }
 

@@ -5,6 +5,7 @@
 #define UM_PROV_CQ_H
 
 #include "prov/compat.h"
+#include "prov/spin.h"
 #include "prov/wait.h"
 
 #include "core/core.h"
@@ -53,11 +54,10 @@ struct um_prov_cq {
     bool told;      /* the last read returned completions: the next empty one does not linger */
     uint8_t linger_left; /* how often an empty read may still linger in vain */
     uint32_t waited;     /* empty reads of the present wait, without the first; one that lingered counts four times */
-    uint32_t empties;    /* empty reads */
     int32_t drains;      /* reads from the ring that may follow before one makes progress */
     int32_t drains_most; /* drains after the last progress of such a read */
-    uint64_t looked_at;  /* the last look at the clock, ns */
-    uint32_t *found_p;   /* set when a read returns completions: yield_abi.h, or found */
+    struct um_prov_spin spin;
+    uint32_t *found_p; /* set when a read returns completions: yield_abi.h, or found */
     uint32_t found;
     bool overrun;  /* memory ran out while growing: completions were lost */
     uint64_t full; /* entries from which on it is very full */
@@ -120,12 +120,12 @@ static inline void um_prov_cq_filled_locked(struct um_prov_cq *cq)
     um_prov_waiter_signal(&cq->source.waiter);
 }
 
-/* Called when the caller is not waiting for a message: its reads linger again only after UM_CQ_LOOK empty ones. */
+/* Called when the caller is not waiting for a message: its reads linger again only after UM_SPIN_READS empty ones. */
 static inline void um_prov_cq_stop_lingering(struct um_prov_cq *cq)
 {
     if (cq) {
         cq->lingers = false;
-        cq->empties = 0;
+        cq->spin.reads = 0;
     }
 }
 

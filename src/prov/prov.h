@@ -195,6 +195,7 @@ int um_prov_progress_add_locked(struct um_prov_domain *d, struct um_prov_ep *ep)
 void um_prov_progress_remove_locked(struct um_prov_domain *d, struct um_prov_ep *ep);
 
 #include "prov/cq.h"
+#include "prov/spin.h"
 #include "prov/wait.h"
 
 /* ---- cntr.c, eq.c ---- */
@@ -213,6 +214,8 @@ struct um_prov_cntr {
     uint64_t remote_base; /* *remote when the counter became a target's or was last set */
     uint64_t remote_seen; /* *remote when the caller last read the counter */
     uint64_t remote_told; /* *remote when sleepers were last woken */
+    struct um_prov_spin spin;
+    uint64_t spin_value; /* what the last fi_cntr_read() returned */
     struct um_list remote_link;
     struct um_prov_live live;
 };

@@ -1,7 +1,8 @@
 /*
  * Empty fi_cq_reads of a caller that spins: they linger for messages, not for callers that await something else, nor
- * where other threads may wait for the caller; and they yield where ranks outnumber processors. Reads that find
- * something tell a preloaded sched_yield(), which this program stands in for (base/yield_abi.h).
+ * where other threads may wait for the caller; and they yield where ranks outnumber processors, or after many reads
+ * without any traffic, as do reads of a counter. Reads that find something tell a preloaded sched_yield(), which this
+ * program stands in for (base/yield_abi.h).
  *
  * The clock stands still meanwhile, so every caller counts as one that spins. Clock reads show the lingering: progress
  * reads the clock after some calls.
@@ -202,11 +203,44 @@ static void who_spins_gives_way_where_ranks_outnumber_processors(void **state)
         assert_int_equal(fi_av_insert(p.a.av, name, 1, &addr, 0, NULL), 1);
     }
     is_stopped = true;
+    spin(&p.a, FEW, 1, false);
+    assert_true(yields > 1); /* at once */
     spin(&p.a, READS, 1, false);
     if (yields < READS / 64)
         fail_msg("%d empty reads gave way %u times", READS, yields);
     spin(&p.a, READS, 0, false);
     assert_true(yields >= READS / 64);
+    close_pair(&p);
+}
+
+/* The number of times that so many reads of a counter yield. */
+static unsigned yields_of_counter(struct side *s, int reads)
+{
+    yields = 0;
+    for (int i = 0; i < reads; i++)
+        fi_cntr_read(s->cntr[CNTR_WRITE]);
+    return yields;
+}
+
+/* Another process may wait for this processor: those whom it may share it with are not known. */
+static void who_waits_for_long_gives_way(void **state)
+{
+    struct pair p;
+    (void)state;
+    open_strangers(&p);
+    for (int i = 0; i < 2; i++) {
+        wait_for_some(&p, LONG);
+        spin(&p.a, FEW, 1, false);
+        assert_int_equal(yields, 0);
+        spin(&p.a, READS, 1, false);
+        if (yields < READS / 64 || yields > READS / 8)
+            fail_msg("%d empty reads gave way %u times", READS, yields);
+    }
+    wait_for_some(&p, LONG);
+    assert_int_equal(yields_of_counter(&p.a, FEW), 0);
+    const unsigned counter = yields_of_counter(&p.a, READS);
+    if (counter < READS / 256 || counter > READS / 16)
+        fail_msg("%d reads of a counter gave way %u times", READS, counter);
     close_pair(&p);
 }
 
@@ -216,6 +250,7 @@ int main(void)
         cmocka_unit_test(only_who_awaits_messages_lingers),
         cmocka_unit_test(reads_tell_that_they_have_found_something),
         cmocka_unit_test(who_tests_in_vain_for_long_does_not_linger),
+        cmocka_unit_test(who_waits_for_long_gives_way),
         cmocka_unit_test(where_there_are_other_threads_nobody_lingers),
         cmocka_unit_test(who_spins_gives_way_where_ranks_outnumber_processors),
     };

@@ -39,8 +39,8 @@ MUTATIONS = [
     (
         "an empty read lingers while other threads may wait",
         "src/prov/cq.c",
-        "spins && has_processors && um_process_is_single_threaded();",
-        "spins && has_processors;",
+        "um_prov_source_has_processors(&cq->source) && um_process_is_single_threaded();",
+        "um_prov_source_has_processors(&cq->source);",
         ["prov/spin"],
     ),
     (
@@ -73,9 +73,30 @@ MUTATIONS = [
     ),
     (
         "who spins keeps its processor though ranks outnumber them",
-        "src/prov/cq.c",
-        "        *yields_p = spins && !has_processors;",
-        "        *yields_p = false;",
+        "src/prov/spin.c",
+        " || !um_prov_source_has_processors(source));",
+        ");",
+        ["prov/spin"],
+    ),
+    (
+        "who waits for long keeps its processor",
+        "src/prov/spin.c",
+        "(spin->stalled == UM_SPIN_STALLED || !um_prov_source_has_processors(source))",
+        "!um_prov_source_has_processors(source)",
+        ["prov/spin"],
+    ),
+    (
+        "who waits gives way at once though its job has a processor for each rank",
+        "src/prov/spin.c",
+        "        spin->stalled = 0;",
+        "        (void)0;",
+        ["prov/spin"],
+    ),
+    (
+        "who reads a counter again and again keeps its processor",
+        "src/prov/cntr.c",
+        "    if (yields)\n",
+        "    if (false)\n",
         ["prov/spin"],
     ),
     (

@@ -1,0 +1,46 @@
+/* See spin.h. */
+#include "prov/prov.h"
+
+#include "base/clock.h"
+
+#include <sched.h>
+
+enum {
+    UM_SPIN_WITHIN_NS = 80000, /* a caller that makes so many reads within it spins, and no other process ran */
+    UM_SPIN_STALLED = 16,      /* looks without traffic after which it yields: some 20 microseconds */
+};
+
+static uint64_t um_prov_spin_traffic(const struct um_prov_event_source *source)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < source->eps.count; i++) {
+        if (!source->eps.eps[i]->core)
+            continue;
+        const struct um_core_traffic traffic = um_core_ep_traffic(source->eps.eps[i]->core);
+        sum += traffic.sent + traffic.received;
+    }
+    return sum;
+}
+
+bool um_prov_spin_look(struct um_prov_spin *spin, const struct um_prov_event_source *source, bool *yields_p)
+{
+    const uint64_t now = um_clock_ns(), traffic = um_prov_spin_traffic(source);
+    const bool spins = now - spin->looked_at <= UM_SPIN_WITHIN_NS;
+    if (traffic != spin->traffic)
+        spin->stalled = 0;
+    else if (spins && spin->stalled < UM_SPIN_STALLED)
+        spin->stalled++;
+    spin->traffic = traffic;
+    spin->looked_at = now;
+    *yields_p = spins && (spin->stalled == UM_SPIN_STALLED || !um_prov_source_has_processors(source));
+    return spins;
+}
+
+/* The time away does not count against the caller: the measurement starts anew. */
+void um_prov_spin_yield(struct um_prov_spin *spin, struct um_prov_event_source *source)
+{
+    sched_yield();
+    um_prov_domain_lock(&source->domain->lock);
+    spin->looked_at = um_clock_ns();
+    um_prov_domain_unlock(&source->domain->lock);
+}
