@@ -284,7 +284,7 @@ static void any_body_may_go_to_the_begin(void **state)
         assert_int_equal(claim_now(p.lane, len, &slot), 0);
         slot.body = lane->ring.bytes;
         memset(slot.body, (int)i, len);
-        lane->claim_bytes_end = um_mem_ring_front(&lane->ring, lane->bytes_head - 1) + um_mem_body_space(len);
+        lane->claim_bytes_end = um_mem_ring_next_round(&lane->ring, lane->bytes_head - 1) + um_mem_body_space(len);
         machine->commit(p.lane, &slot, 1, UM_FLAG_FRONT, len);
         struct um_record rec;
         assert_true(poll_now(b, &rec));

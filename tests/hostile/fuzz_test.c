@@ -68,7 +68,7 @@ static uint32_t fuzz_ring(struct attack *a, uint8_t op, const void *header, size
     const uint32_t len = most < left ? most : left;
     const uint8_t flags = (uint8_t)(UM_FLAG_MACHINE | (rnd(&a->random, 2) ? UM_FLAG_FRONT : 0) |
                                     (rnd(&a->random, 8) ? 0 : UM_FLAG_TIMED));
-    evil_record(a, op | (uint8_t)(len >> UM_LEN_BITS << UM_OP_BLOCK_SHIFT), flags, len & ((1 << UM_LEN_BITS) - 1),
+    evil_record(a, op | (uint8_t)(len >> UM_LEN_BITS << UM_OP_UPPER_SHIFT), flags, len & ((1 << UM_LEN_BITS) - 1),
                 header, header_len);
     return len;
 }
@@ -107,7 +107,7 @@ static void fuzz_cells(struct attack *a)
         const uint32_t other = rnd(&a->random, seldom) ? 0 : UM_LEN_OTHER;
         any_bytes(a, cell + rnd(&a->random, UM_CELL_BYTES - 64), 64);
         const uint32_t named = rnd(&a->random, seldom) ? block : rnd(&a->random, UM_CELL_BLOCKS);
-        evil_record(a, op | (uint8_t)(named << UM_OP_BLOCK_SHIFT), flags, UM_LEN_CELL | other | (len - 1),
+        evil_record(a, op | (uint8_t)(named << UM_OP_UPPER_SHIFT), flags, UM_LEN_CELL | other | (len - 1),
                     is_first ? (const void *)&first : &next, is_first ? sizeof(first) : sizeof(next));
         moved = moved + len < total ? moved + len : 0;
         if (flags & UM_FLAG_PASS) {

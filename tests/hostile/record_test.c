@@ -166,7 +166,7 @@ static void attack_long(struct attack *a)
         child_demand(um_mem_lane_take_wide(a->lane, &ring) == 0, "no wide ring");
         evil_record(a, UM_OPCODE_WIDEN, 0, ring, "", 0);
     }
-    evil_record(a, (uint8_t)(len >> UM_LEN_BITS << UM_OP_BLOCK_SHIFT | (i < 4 ? UM_WIRE_EAGER : 0)), UM_FLAG_MACHINE,
+    evil_record(a, (uint8_t)(len >> UM_LEN_BITS << UM_OP_UPPER_SHIFT | (i < 4 ? UM_WIRE_EAGER : 0)), UM_FLAG_MACHINE,
                 len & ((1 << UM_LEN_BITS) - 1), "", 0);
 }
 

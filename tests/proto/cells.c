@@ -65,7 +65,7 @@ enum place place_of_last(struct world *w, int node)
 uint32_t block_of_last(struct world *w, int node)
 {
     assert_int_not_equal(place_of_last(w, node), RING);
-    return (uint8_t)(word_of_last(w, node) >> 32) >> UM_OP_BLOCK_SHIFT;
+    return (uint8_t)(word_of_last(w, node) >> 32) >> UM_OP_UPPER_SHIFT;
 }
 
 enum place send_now(struct world *w, int node, uint32_t len, uint32_t tag)

@@ -70,7 +70,7 @@ static void one_message_lies_in_one_cell(void **state)
 
 static void blocks_are_passed_one_by_one(void **state)
 {
-    enum { FIRST = UM_WIRE_EAGER, LAST = UM_WIRE_EAGER | (UM_CELL_BLOCKS - 1) << UM_OP_BLOCK_SHIFT };
+    enum { FIRST = UM_WIRE_EAGER, LAST = UM_WIRE_EAGER | (UM_CELL_BLOCKS - 1) << UM_OP_UPPER_SHIFT };
     (void)state;
     static const struct {
         uint8_t op[2], flags;

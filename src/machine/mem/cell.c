@@ -147,7 +147,7 @@ uint32_t um_mem_cell_commit(struct um_mem_lane *lane, const struct um_slot *slot
         lane->writes = NULL;
     }
     const uint32_t len = UM_LEN_CELL | (cell == &lane->cell ? 0 : UM_LEN_OTHER) | (slot->body_len - 1);
-    return flags | len << 8 | (uint32_t)lane->block << (24 + UM_OP_BLOCK_SHIFT);
+    return flags | len << 8 | (uint32_t)lane->block << (24 + UM_OP_UPPER_SHIFT);
 }
 
 /* ---- the receiver ---- */
@@ -173,7 +173,7 @@ static uint32_t body_at(const struct um_mem_rx *rx)
 bool um_mem_cell_is_good(struct um_mem_rx *rx, uint8_t op, uint32_t len)
 {
     const struct um_mem_cell *cell = cell_of(rx, len);
-    const uint8_t block = op >> UM_OP_BLOCK_SHIFT;
+    const uint8_t block = op >> UM_OP_UPPER_SHIFT;
     if (!cell || !cell->at || cell->here >> block & 1 || (rx->reads && (rx->reads != cell || rx->block != block)))
         return false;
     if (cell != &rx->cell && rx->link->lane && is_given_back(rx->link->lane))
@@ -185,7 +185,7 @@ const void *um_mem_cell_offer(struct um_mem_rx *rx, uint8_t op, uint32_t *len_p)
 {
     const uint32_t at = body_at(rx);
     rx->reads = cell_of(rx, *len_p);
-    rx->block = op >> UM_OP_BLOCK_SHIFT;
+    rx->block = op >> UM_OP_UPPER_SHIFT;
     rx->cell_at = at;
     rx->cell_len = *len_p = (*len_p & UM_LEN_MASK) + 1;
     rx->cell_record = rx->head;

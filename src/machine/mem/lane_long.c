@@ -123,7 +123,7 @@ uint32_t um_mem_lane_long_commit(struct um_mem_lane *lane, const struct um_slot 
     if (lane->claimed)
         return flags | um_mem_cell_commit(lane, slot);
     const uint32_t low = slot->body_len & ((1 << UM_LEN_BITS) - 1), high = slot->body_len >> UM_LEN_BITS;
-    return flags | low << 8 | high << (24 + UM_OP_BLOCK_SHIFT);
+    return flags | low << 8 | high << (24 + UM_OP_UPPER_SHIFT);
 }
 
 /* A message of more than FETCH_WHOLE bytes is not fetched if it may take non-temporal stores, nor when its next body is
@@ -145,7 +145,7 @@ bool um_mem_lane_fetch_next(struct um_mem_port *port)
         return false;
     uint32_t from = um_mem_body_start(&lane->ring, lane->bytes_head, port->long_part);
     if (um_mem_stores_want_front(&lane->stores) && um_mem_lane_is_to_go_front(lane, from, port->long_len))
-        from = um_mem_ring_front(&lane->ring, from);
+        from = um_mem_ring_next_round(&lane->ring, from);
     if (lane->fetched_from != from || lane->fetched_len >= port->long_len) {
         lane->fetched_from = from;
         lane->fetched_len = 0;

@@ -44,7 +44,7 @@ bool um_mem_lane_is_to_go_front(struct um_mem_lane *lane, uint32_t start, uint32
     const uint32_t offset = start & (lane->ring.byte_count - 1), least = lane->stores.front_bytes / 2;
     if (lane->is_fresh || offset == 0 || offset + bytes <= lane->stores.front_bytes)
         return false;
-    const uint32_t front = um_mem_ring_front(&lane->ring, start), room = bytes > least ? bytes : least;
+    const uint32_t front = um_mem_ring_next_round(&lane->ring, start), room = bytes > least ? bytes : least;
     return um_mem_lane_body_fits(lane, front, room) ||
            (um_mem_lane_refresh_credit(lane) && um_mem_lane_body_fits(lane, front, room));
 }
@@ -61,7 +61,7 @@ void um_mem_lane_claim_in_front(struct um_mem_lane *lane, uint32_t start, struct
         um_mem_stores_miss(lane->timed);
     lane->timed = NULL;
     lane->goes_front = true;
-    lane->claim_bytes_end = um_mem_ring_front(&lane->ring, start) + space;
+    lane->claim_bytes_end = um_mem_ring_next_round(&lane->ring, start) + space;
     slot->body = lane->ring.bytes;
 }
 

@@ -57,11 +57,11 @@ enum {
 };
 
 /* The len of a record whose body lies in a cell: UM_LEN_CELL, which cell, and the body's length less 1. The record's op
- * names the block: UM_OP_BLOCK_SHIFT. The length of a body in a ring may have more bits than len: op has the upper ones
+ * names the block: UM_OP_UPPER_SHIFT. The length of a body in a ring may have more bits than len: op has the upper ones
  * in that place. */
 enum {
-    UM_OP_BLOCK_SHIFT = 5,
-    UM_OP_MASK = (1 << UM_OP_BLOCK_SHIFT) - 1,
+    UM_OP_UPPER_SHIFT = 5,
+    UM_OP_MASK = (1 << UM_OP_UPPER_SHIFT) - 1,
     UM_LEN_CELL = 0x8000,
     UM_LEN_OTHER = 0x4000, /* the cell of the lane in the other direction */
     UM_LEN_MASK = 0x3fff,
@@ -87,7 +87,7 @@ enum {
     UM_AREA_BIG_BYTES = UM_AREA_BIG_RECORDS + UM_BIG_RECORDS * UM_LINE,
     UM_AREA_SIZE = UM_AREA_BIG_BYTES + UM_BIG_BYTES,
 };
-static_assert((int)UM_LONG_BODY == (int)UM_PART_MAX && UM_LONG_BODY >> UM_LEN_BITS < 256 >> UM_OP_BLOCK_SHIFT,
+static_assert((int)UM_LONG_BODY == (int)UM_PART_MAX && UM_LONG_BODY >> UM_LEN_BITS < 256 >> UM_OP_UPPER_SHIFT,
               "docs/protocol.md section 5");
 static_assert(UM_AREA_SIZE % UM_PAGE == 0, "areas are mapped one by one");
 static_assert(UM_AREA_SMALL_BYTES % UM_BODY_ALIGN == 0 && UM_AREA_BIG_BYTES % UM_BODY_ALIGN == 0 &&

@@ -616,7 +616,7 @@ static inline uint32_t um_mem_body_space(uint32_t len)
 }
 
 /* Where the ring begins again behind that position. */
-static inline uint32_t um_mem_ring_front(const struct um_mem_ring *ring, uint32_t pos)
+static inline uint32_t um_mem_ring_next_round(const struct um_mem_ring *ring, uint32_t pos)
 {
     return (pos | (ring->byte_count - 1)) + 1;
 }
@@ -625,7 +625,7 @@ static inline uint32_t um_mem_ring_front(const struct um_mem_ring *ring, uint32_
 static inline uint32_t um_mem_body_start(const struct um_mem_ring *ring, uint32_t pos, uint32_t len)
 {
     uint32_t offset = pos & (ring->byte_count - 1);
-    return offset + len <= ring->byte_count ? pos : um_mem_ring_front(ring, pos);
+    return offset + len <= ring->byte_count ? pos : um_mem_ring_next_round(ring, pos);
 }
 
 /* True if the ring has room for a body that begins at start. */

@@ -124,7 +124,7 @@ static inline bool record_is_in_cell(struct um_mem_rx *rx, uint64_t word)
 static inline uint32_t long_body_len(const struct um_mem_rx *rx, uint64_t word)
 {
     const uint8_t op = (uint8_t)(word >> 32), flags = (uint8_t)(word >> 40);
-    const uint32_t low = (uint32_t)(word >> 48), len = (uint32_t)(op >> UM_OP_BLOCK_SHIFT) << UM_LEN_BITS | low;
+    const uint32_t low = (uint32_t)(word >> 48), len = (uint32_t)(op >> UM_OP_UPPER_SHIFT) << UM_LEN_BITS | low;
     const bool is_long = flags & UM_FLAG_MACHINE && !(low & UM_LEN_CELL) && len > UM_BIG_BODY && len <= UM_LONG_BODY;
     return is_long && (op & UM_OP_MASK) != 0 && rx->wide ? len : 0;
 }
@@ -137,7 +137,7 @@ static __attribute__((noinline)) const void *rx_flagged_offer(struct um_mem_rx *
         rx->offered_at = um_clock_ticks();
         return body;
     }
-    rx->record_end = um_mem_ring_front(&rx->ring, rx->bytes_head - 1) + um_mem_body_space(len);
+    rx->record_end = um_mem_ring_next_round(&rx->ring, rx->bytes_head - 1) + um_mem_body_space(len);
     if (rx->wide) {
         rx->front_at = rx->record_end;
         rx->ring.publish_bytes = UM_FRONT_PUBLISH;

@@ -53,7 +53,7 @@ MUTATIONS = [
     (
         "a block's number is lost",
         "src/machine/mem/cell.c",
-        " | (uint32_t)lane->block << (24 + UM_OP_BLOCK_SHIFT)",
+        " | (uint32_t)lane->block << (24 + UM_OP_UPPER_SHIFT)",
         "",
         ["proto cells sim"],
     ),
@@ -298,7 +298,7 @@ MUTATIONS = [
     (
         "the upper bits of a body's length are lost",
         "src/machine/mem/lane_long.c",
-        " | high << (24 + UM_OP_BLOCK_SHIFT);",
+        " | high << (24 + UM_OP_UPPER_SHIFT);",
         " | (high & 0);",
         ["sim_wide"],
     ),

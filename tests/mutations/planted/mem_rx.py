@@ -221,7 +221,7 @@ MUTATIONS = [
     (
         "what a sender skips is not consumed",
         "src/machine/mem/rx.c",
-        "    rx->record_end = um_mem_ring_front(&rx->ring, rx->bytes_head - 1) + ",
+        "    rx->record_end = um_mem_ring_next_round(&rx->ring, rx->bytes_head - 1) + ",
         "    rx->record_end = rx->bytes_head + ",
         ["sim_wide"],
     ),

@@ -5,7 +5,7 @@ MUTATIONS = [
         "the bodies that are pushed one after the other count as one message",
         "src/proto/rndv_push.c",
         "    if (lane->machine->lane_has_room)\n        return false;\n",
-        "",
+        "    (void)lane;\n",
         ["proto cells sim"],
     ),
     (
