@@ -8,6 +8,9 @@
 enum {
     UM_SPIN_WITHIN_NS = 80000, /* a caller that makes so many reads within it spins, and no other process ran */
     UM_SPIN_STALLED = 16,      /* looks without traffic after which it yields: some 20 microseconds */
+    UM_SPIN_LEAST_NS = 2000,   /* a yield that finds no one to run takes no longer */
+    UM_SPIN_SLACK_NS = 1000,   /* one that takes more than twice the shortest and this has let another process run */
+    UM_SPIN_SHARED = 64,       /* yields after that one, each at the first look without traffic */
 };
 
 static uint64_t um_prov_spin_traffic(const struct um_prov_event_source *source)
@@ -32,15 +35,24 @@ bool um_prov_spin_look(struct um_prov_spin *spin, const struct um_prov_event_sou
         spin->stalled++;
     spin->traffic = traffic;
     spin->looked_at = now;
-    *yields_p = spins && (spin->stalled == UM_SPIN_STALLED || !um_prov_source_has_processors(source));
+    const uint32_t most = spin->shared > 0 ? 1 : UM_SPIN_STALLED;
+    *yields_p = spins && (spin->stalled >= most || !um_prov_source_has_processors(source));
     return spins;
 }
 
 /* The time away does not count against the caller: the measurement starts anew. */
 void um_prov_spin_yield(struct um_prov_spin *spin, struct um_prov_event_source *source)
 {
+    const uint64_t began = um_clock_ns();
     sched_yield();
+    const uint64_t now = um_clock_ns(), took = now - began;
     um_prov_domain_lock(&source->domain->lock);
-    spin->looked_at = um_clock_ns();
+    const uint64_t least = spin->least_ns ? spin->least_ns : UM_SPIN_LEAST_NS;
+    spin->least_ns = took == 0 || took > least ? least : took;
+    if (took > 2 * spin->least_ns + UM_SPIN_SLACK_NS)
+        spin->shared = UM_SPIN_SHARED;
+    else if (spin->shared > 0)
+        spin->shared--;
+    spin->looked_at = now;
     um_prov_domain_unlock(&source->domain->lock);
 }

@@ -4,8 +4,9 @@
  * Where processes outnumber processors, what such a caller waits for may come from a process that waits for this very
  * processor. MPICH does not yield in a send that has no room, nor Open MPI's mtl/ofi in a blocking send, nor does a
  * plain loop over fi_cq_read(): each would take a time slice of some milliseconds. So the provider yields for them:
- * always if the job has more ranks than the system has processors, else after some reads without any traffic. (The
- * number of processors that a process may use says nothing: each rank of a job is bound to its own ones.)
+ * always if the job has more ranks than the system has processors, else after some reads without any traffic, which are
+ * fewer once a yield has let another process run. (The number of processors that a process may use says nothing: each
+ * rank of a job is bound to its own ones.)
  *
  * Owns: struct um_prov_spin. Threading: under the domain lock, but for um_prov_spin_yield().
  */
@@ -24,7 +25,9 @@ struct um_prov_spin {
     uint64_t looked_at; /* the last look at the clock, ns */
     uint64_t traffic;   /* messages and operations of the endpoints at that look */
     uint32_t reads;     /* reads without an event */
+    uint64_t least_ns;  /* the shortest yield took this; 0: there was none */
     uint32_t stalled;   /* looks in a row at a caller that spins while there is no traffic */
+    uint32_t shared;    /* yields that come early, because one has let another process run */
 };
 
 /* Called after so many reads without an event. Returns whether the caller spins and no other process

@@ -22,13 +22,14 @@ enum { READS = 8192, ROUNDS = 32, FEW = 64, WAITS = 8, SHORT = 3, LONG = 20 };
 
 static bool is_stopped;
 static unsigned clocks, yields;
+static long away_ns; /* what a yield adds to the stopped clock */
+static struct timespec stopped;
 
 /* These two replace the C library's functions, for the provider, too. */
 
 /* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): the C library has reserved ones */
 __attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct timespec *now)
 {
-    static struct timespec stopped;
     if (!is_stopped || clock == CLOCK_REALTIME)
         return (int)syscall(SYS_clock_gettime, clock, now);
     clocks++;
@@ -41,6 +42,9 @@ __attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct
 __attribute__((visibility("default"))) int sched_yield(void)
 {
     yields++;
+    stopped.tv_nsec += away_ns;
+    stopped.tv_sec += stopped.tv_nsec / 1000000000;
+    stopped.tv_nsec %= 1000000000;
     return (int)syscall(SYS_sched_yield);
 }
 
@@ -244,6 +248,27 @@ static void who_waits_for_long_gives_way(void **state)
     close_pair(&p);
 }
 
+/* Once a yield has let another process run, the next ones come early; for a while only, if they find no one to run. */
+static void who_shares_its_processor_gives_way_soon(void **state)
+{
+    enum { NO_ONE_NS = 300, LONG_NS = 20000 };
+    struct pair p;
+    (void)state;
+    open_strangers(&p);
+    away_ns = LONG_NS;
+    spin(&p.a, READS, 1, false);
+    away_ns = NO_ONE_NS;
+    wait_for_some(&p, LONG);
+    spin(&p.a, FEW, 1, false);
+    assert_true(yields > 1);
+    spin(&p.a, READS, 1, false);
+    wait_for_some(&p, LONG);
+    spin(&p.a, FEW, 1, false);
+    assert_int_equal(yields, 0);
+    away_ns = 0;
+    close_pair(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -251,6 +276,7 @@ int main(void)
         cmocka_unit_test(reads_tell_that_they_have_found_something),
         cmocka_unit_test(who_tests_in_vain_for_long_does_not_linger),
         cmocka_unit_test(who_waits_for_long_gives_way),
+        cmocka_unit_test(who_shares_its_processor_gives_way_soon),
         cmocka_unit_test(where_there_are_other_threads_nobody_lingers),
         cmocka_unit_test(who_spins_gives_way_where_ranks_outnumber_processors),
     };
