@@ -11,6 +11,9 @@ enum {
     UM_SPIN_LEAST_NS = 2000,   /* a yield that finds no one to run takes no longer */
     UM_SPIN_SLACK_NS = 1000,   /* one that takes more than twice the shortest and this has let another process run */
     UM_SPIN_SHARED = 64,       /* yields after that one, each at the first look without traffic */
+    UM_SPIN_AWAY_NS = 1000000, /* one that takes longer has given the processor to a process that computes */
+    UM_SPIN_REST_FIRST_NS = 25000000, /* none follows for so long; */
+    UM_SPIN_REST_LAST_NS = 400000000, /* twice as long each time, but no longer than this */
 };
 
 static uint64_t um_prov_spin_traffic(const struct um_prov_event_source *source)
@@ -36,7 +39,8 @@ bool um_prov_spin_look(struct um_prov_spin *spin, const struct um_prov_event_sou
     spin->traffic = traffic;
     spin->looked_at = now;
     const uint32_t most = spin->shared > 0 ? 1 : UM_SPIN_STALLED;
-    *yields_p = spins && (spin->stalled >= most || !um_prov_source_has_processors(source));
+    const bool is_stalled = spin->stalled >= most && now >= spin->rests_until;
+    *yields_p = spins && (is_stalled || !um_prov_source_has_processors(source));
     return spins;
 }
 
@@ -49,10 +53,17 @@ void um_prov_spin_yield(struct um_prov_spin *spin, struct um_prov_event_source *
     um_prov_domain_lock(&source->domain->lock);
     const uint64_t least = spin->least_ns ? spin->least_ns : UM_SPIN_LEAST_NS;
     spin->least_ns = took == 0 || took > least ? least : took;
-    if (took > 2 * spin->least_ns + UM_SPIN_SLACK_NS)
+    if (took > UM_SPIN_AWAY_NS) {
+        const uint64_t longer = spin->rest_ns ? 2 * spin->rest_ns : UM_SPIN_REST_FIRST_NS;
+        spin->rest_ns = longer < UM_SPIN_REST_LAST_NS ? longer : UM_SPIN_REST_LAST_NS;
+        spin->rests_until = now + spin->rest_ns;
+        spin->shared = 0;
+    } else if (took > 2 * spin->least_ns + UM_SPIN_SLACK_NS) {
+        spin->rest_ns = 0;
         spin->shared = UM_SPIN_SHARED;
-    else if (spin->shared > 0)
+    } else if (spin->shared > 0) {
         spin->shared--;
+    }
     spin->looked_at = now;
     um_prov_domain_unlock(&source->domain->lock);
 }

@@ -22,12 +22,13 @@ enum { UM_SPIN_READS = 16, UM_SPIN_READS_CNTR = 64 }; /* reads without an event 
 
 /* One for each queue or counter. All zero at first. */
 struct um_prov_spin {
-    uint64_t looked_at; /* the last look at the clock, ns */
-    uint64_t traffic;   /* messages and operations of the endpoints at that look */
-    uint32_t reads;     /* reads without an event */
-    uint64_t least_ns;  /* the shortest yield took this; 0: there was none */
-    uint32_t stalled;   /* looks in a row at a caller that spins while there is no traffic */
-    uint32_t shared;    /* yields that come early, because one has let another process run */
+    uint64_t looked_at;            /* the last look at the clock, ns */
+    uint64_t traffic;              /* messages and operations of the endpoints at that look */
+    uint32_t reads;                /* reads without an event */
+    uint64_t least_ns;             /* the shortest yield took this; 0: there was none */
+    uint32_t stalled;              /* looks in a row at a caller that spins while there is no traffic */
+    uint32_t shared;               /* yields that come early, because one has let another process run */
+    uint64_t rests_until, rest_ns; /* no yield until then, ns, for a stall; how long that was */
 };
 
 /* Called after so many reads without an event. Returns whether the caller spins and no other process

@@ -269,6 +269,36 @@ static void who_shares_its_processor_gives_way_soon(void **state)
     close_pair(&p);
 }
 
+static void time_passes(long ms)
+{
+    stopped.tv_sec += ms / 1000;
+    stopped.tv_nsec += ms % 1000 * 1000000;
+    stopped.tv_sec += stopped.tv_nsec / 1000000000;
+    stopped.tv_nsec %= 1000000000;
+}
+
+/* A yield that took a time slice helped a process that has nothing to do with this one. The next one comes later, and
+ * after another such yield later still. */
+static void who_shares_it_with_a_process_that_computes_keeps_it(void **state)
+{
+    enum { SLICE_NS = 4000000 };
+    static const struct {
+        long ms; /* since the last yield */
+        unsigned yields;
+    } step[] = {{0, 1}, {10, 0}, {20, 1}, {30, 0}, {30, 1}, {60, 0}};
+    struct pair p;
+    (void)state;
+    open_strangers(&p);
+    for (size_t i = 0; i < sizeof(step) / sizeof(step[0]); i++) {
+        time_passes(step[i].ms);
+        away_ns = SLICE_NS;
+        spin(&p.a, READS, 1, false);
+        away_ns = 0;
+        assert_int_equal(yields, step[i].yields);
+    }
+    close_pair(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -277,6 +307,7 @@ int main(void)
         cmocka_unit_test(who_tests_in_vain_for_long_does_not_linger),
         cmocka_unit_test(who_waits_for_long_gives_way),
         cmocka_unit_test(who_shares_its_processor_gives_way_soon),
+        cmocka_unit_test(who_shares_it_with_a_process_that_computes_keeps_it),
         cmocka_unit_test(where_there_are_other_threads_nobody_lingers),
         cmocka_unit_test(who_spins_gives_way_where_ranks_outnumber_processors),
     };

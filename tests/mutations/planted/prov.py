@@ -81,7 +81,7 @@ MUTATIONS = [
     (
         "who waits for long keeps its processor",
         "src/prov/spin.c",
-        "(spin->stalled >= most || !um_prov_source_has_processors(source))",
+        "(is_stalled || !um_prov_source_has_processors(source))",
         "!um_prov_source_has_processors(source)",
         ["prov/spin"],
     ),
@@ -97,6 +97,13 @@ MUTATIONS = [
         "src/prov/spin.c",
         "        spin->shared = UM_SPIN_SHARED;",
         "        (void)0;",
+        ["prov/spin"],
+    ),
+    (
+        "who waits gives each time slice to a process that computes",
+        "src/prov/spin.c",
+        " && now >= spin->rests_until;",
+        ";",
         ["prov/spin"],
     ),
     (
