@@ -16,7 +16,7 @@ from .families import METRICS, Metric
 OURS, LIMIT = "ours", "limit"
 LINES = ("line_before_ns", "line_after_ns")  # bench/drivers/line.c
 APART = 1.6  # if a line takes so many times its usual time, the two processors are further apart
-LEAST = 2  # runs that a peer needs with its processors close together, or its other runs count, too
+LEAST = 2  # runs that a peer needs with its processors at that distance, or all of its runs count
 Record = dict[str, Any]  # runs.json
 
 
@@ -82,6 +82,7 @@ class Section:
     group: str
     tables: list[Table]
     failures: dict[str, str]
+    are_apart: bool = False  # the runs are those with the processors apart
 
 
 def by_number(case: str) -> tuple[int, str]:
@@ -135,12 +136,16 @@ def is_apart(run: Record, usual: float | None) -> bool:
     return usual is not None and max(lines_of(run), default=0) > APART * usual
 
 
-def comparable(runs: Sequence[Record], usual: float | None) -> list[Record]:
-    """The runs without those whose processors were apart, for each peer that has enough other runs."""
-    close: dict[str, int] = {}
+def comparable(runs: Sequence[Record], usual: float | None) -> tuple[list[Record], bool]:
+    """The runs with the processors close together; if a peer has too few of these and more with them apart, those with them
+    apart, for all peers. A peer that has too few of the chosen ones keeps all. And whether they were apart."""
+    count: dict[str, list[int]] = {}
     for run in runs:
-        close[run["peer"]] = close.get(run["peer"], 0) + (bool(run["figures"]) and not is_apart(run, usual))
-    return [run for run in runs if close[run["peer"]] < LEAST or not is_apart(run, usual)]
+        if run["figures"]:
+            count.setdefault(run["peer"], [0, 0])[is_apart(run, usual)] += 1
+    close, apart = (min((of_peer[state] for of_peer in count.values()), default=0) for state in (False, True))
+    chosen = close < LEAST and apart > close
+    return [run for run in runs if count.get(run["peer"], [0, 0])[chosen] < LEAST or is_apart(run, usual) == chosen], chosen
 
 
 def section_of(record: Record, measurement: Record, group: str, usual: float | None) -> Section:
@@ -148,7 +153,8 @@ def section_of(record: Record, measurement: Record, group: str, usual: float | N
     ids = {peer["id"] for peer in peers}
     runs = [run for run in record["runs"] if run["measurement"] == measurement["id"] and run["peer"] in ids]
     values: dict[str, dict[str, dict[str, list[float]]]] = {}  # metric, case, peer
-    for run in comparable(runs, usual):
+    compared, are_apart = comparable(runs, usual)
+    for run in compared:
         for metric, case, value in run["figures"]:
             values.setdefault(metric, {}).setdefault(str(case), {}).setdefault(run["peer"], []).append(value)
     present = {peer["name"] for peer in peers if any(run["peer"] == peer["id"] for run in runs) and peer["kind"] != LIMIT}
@@ -158,7 +164,7 @@ def section_of(record: Record, measurement: Record, group: str, usual: float | N
     for name in [metric for metric in METRICS if metric in values]:
         rows = [row_of(METRICS[name], case, cells, peers) for case, cells in sorted(values[name].items(), key=lambda c: by_number(c[0]))]
         tables.append(Table(measurement, group, METRICS[name], ours, others, rows))
-    return Section(measurement, group, tables, failures_of(runs, peers, record["missing"]))
+    return Section(measurement, group, tables, failures_of(runs, peers, record["missing"]), are_apart)
 
 
 def sections(record: Record) -> list[Section]:

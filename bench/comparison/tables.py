@@ -80,7 +80,8 @@ def main_tables(section: Section) -> list[Table]:
 
 
 def section_text(section: Section, heading: str, has_details: bool) -> str:
-    text = [heading, *(table_text(table) for table in (section.tables if has_details else main_tables(section)))]
+    note = ["In the runs of this table the processors were apart.\n"] if section.are_apart else []
+    text = [heading, *note, *(table_text(table) for table in (section.tables if has_details else main_tables(section)))]
     if section.failures:
         text.append("\n".join(bullet(f"{name}: {words}") for name, words in section.failures.items()) + "\n")
     return "\n".join(text)
@@ -131,7 +132,7 @@ def describe(record: Record) -> str:
     if usual is not None:
         apart = sum(is_apart(run, usual) for run in record["runs"])
         words.append(f"A cache line took {usual:.0f} ns from one processor to the other. In {apart} of {len(record['runs'])} runs it took "
-                     f"more than {APART} times as long: they are left out where a peer has enough others.")  # fmt: skip
+                     f"more than {APART} times as long: a table has runs of one kind, where each peer has enough of them.")  # fmt: skip
     return textwrap.fill(" ".join(words), WIDTH, break_long_words=False, break_on_hyphens=False) + "\n"
 
 

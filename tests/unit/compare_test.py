@@ -96,6 +96,13 @@ class Apart(unittest.TestCase):
         one = with_lines(record(self.RUNS), [(60, 62), (60, 250), (60, 250), (60, 250)] + [(60, 60)] * 4)
         self.assertEqual(only_table(one).rows[0].cells["ours"].runs, 4)
 
+    def test_where_a_peer_has_few_close_runs_those_apart_are_compared(self):
+        told = with_lines(record(self.RUNS), [(60, 62)] + [(250, 250)] * 3 + [(60, 60)] * 2 + [(250, 250)] * 2)
+        cells = only_table(told).rows[0].cells
+        self.assertEqual((cells["ours"].runs, cells["slow"].runs), (3, 2))
+        self.assertIn("In the runs of this table the processors were apart.", tables.report(told))
+        self.assertNotIn("In the runs of this table", tables.report(with_lines(record(self.RUNS), [(60, 60)] * 8)))
+
     def test_where_no_line_was_measured_nothing_is_left_out(self):
         told = record(self.RUNS)
         self.assertEqual(only_table(told).rows[0].cells["slow"].runs, 4)
