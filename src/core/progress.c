@@ -97,7 +97,7 @@ static __attribute__((noinline)) void record_refuse(const struct um_record *rec)
 {
     static struct um_log_limit limit;
     um_log_limited(&limit, UM_LOG_WARN,
-                   "a peer sent a record that is invalid here (opcode %u, %u bytes); its lane is closed", rec->op,
+                   "a peer sent a record that is invalid here (op 0x%02x, %u bytes); its lane is closed", rec->op,
                    rec->len);
     rec->rx->machine->rx_refuse(rec->rx);
 }

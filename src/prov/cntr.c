@@ -169,8 +169,9 @@ static void um_prov_cntr_unlock(struct um_prov_cntr *cntr)
 /* Looks at a caller that has read the same value again and again. Releases the domain lock. */
 static __attribute__((noinline)) void um_prov_cntr_spins(struct um_prov_cntr *cntr)
 {
-    bool yields;
-    (void)um_prov_spin_look(&cntr->spin, &cntr->source, &yields);
+    bool yields = false;
+    if (cntr->source.domain->env.linger)
+        (void)um_prov_spin_look(&cntr->spin, &cntr->source, UM_SPIN_READS_CNTR, &yields);
     um_prov_cntr_unlock(cntr);
     if (yields)
         um_prov_spin_yield(&cntr->spin, &cntr->source);
@@ -185,11 +186,13 @@ static uint64_t um_prov_cntr_read(struct fid_cntr *fid)
     uint64_t value = um_prov_cntr_value_locked(cntr);
     cntr->value_read = cntr->value;
     cntr->source.domain->counter_read = true;
-    if (__builtin_expect(value == cntr->spin_value && ++cntr->spin.reads % UM_SPIN_READS_CNTR == 0, 0)) {
+    if (value != cntr->spin_value) {
+        cntr->spin_value = value;
+        cntr->spin.reads = cntr->spin.stalled = 0;
+    } else if (__builtin_expect(++cntr->spin.reads % UM_SPIN_READS_CNTR == 0, 0)) {
         um_prov_cntr_spins(cntr);
         return value;
     }
-    cntr->spin_value = value;
     um_prov_cntr_unlock(cntr);
     return value;
 }

@@ -57,7 +57,8 @@ struct um_prov_cq {
     int32_t drains;      /* reads from the ring that may follow before one makes progress */
     int32_t drains_most; /* drains after the last progress of such a read */
     struct um_prov_spin spin;
-    uint32_t *found_p; /* set when a read returns completions: yield_abi.h, or found */
+    uint32_t lingers_from; /* no lingering before spin.reads is that */
+    uint32_t *found_p;     /* set when a read returns completions: yield_abi.h, or found */
     uint32_t found;
     bool overrun;  /* memory ran out while growing: completions were lost */
     uint64_t full; /* entries from which on it is very full */
@@ -125,7 +126,7 @@ static inline void um_prov_cq_stop_lingering(struct um_prov_cq *cq)
 {
     if (cq) {
         cq->lingers = false;
-        cq->spin.reads = 0;
+        cq->lingers_from = cq->spin.reads + UM_SPIN_READS;
     }
 }
 

@@ -75,8 +75,8 @@ void um_prov_env_define(void)
                     "wait, 65536 to 1099511627776 (default: 67108864)");
     fi_param_define(&um_prov_provider, "linger", FI_PARAM_STRING,
                     "Let an empty fi_cq_read of a caller that spins look for messages for about a microsecond, and a "
-                    "blocking call for some before it sleeps; only while the ranks do not outnumber the processors "
-                    "(default: 1)");
+                    "blocking call for some before it sleeps; only while the ranks do not outnumber the processors. "
+                    "And let a caller that spins for long yield its processor (default: 1)");
     fi_param_define(
         &um_prov_provider, "mpich_atomics", FI_PARAM_STRING,
         "Let fi_atomicvalid and its kin say yes to every form of an operation that has one: MPICH 5.0 looks "

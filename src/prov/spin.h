@@ -4,9 +4,13 @@
  * Where processes outnumber processors, what such a caller waits for may come from a process that waits for this very
  * processor. MPICH does not yield in a send that has no room, nor Open MPI's mtl/ofi in a blocking send, nor does a
  * plain loop over fi_cq_read(): each would take a time slice of some milliseconds. So the provider yields for them:
- * always if the job has more ranks than the system has processors, else after some reads without any traffic, which are
- * fewer once a yield has let another process run. (The number of processors that a process may use says nothing: each
- * rank of a job is bound to its own ones.)
+ * always if the job has more ranks than the system has processors, else after some reads without any traffic. (The
+ * number of processors that a process may use says nothing: each rank of a job is bound to its own ones.)
+ *
+ * How long a yield takes tells whom the caller shares its processor with. No one: the next one comes after as many
+ * reads. A process that soon waits in its turn, like a rank of the job: the next ones come early. A process that
+ * computes: they come late for a while, or each wait beside it would cost a time slice. A rank that keeps its
+ * processor for that reason still yields in time for the other one to count as a process that waits.
  *
  * Owns: struct um_prov_spin. Threading: under the domain lock, but for um_prov_spin_yield().
  */
@@ -18,22 +22,26 @@
 
 struct um_prov_event_source;
 
-enum { UM_SPIN_READS = 16, UM_SPIN_READS_CNTR = 64 }; /* reads without an event between two looks: a queue, a counter */
+/* Reads without an event from one look to the next: of a queue, of a counter. */
+enum { UM_SPIN_READS = 16, UM_SPIN_READS_CNTR = 64 };
 
 /* One for each queue or counter. All zero at first. */
 struct um_prov_spin {
-    uint64_t looked_at;            /* the last look at the clock, ns */
-    uint64_t traffic;              /* messages and operations of the endpoints at that look */
-    uint32_t reads;                /* reads without an event */
-    uint64_t least_ns;             /* the shortest yield took this; 0: there was none */
-    uint32_t stalled;              /* looks in a row at a caller that spins while there is no traffic */
-    uint32_t shared;               /* yields that come early, because one has let another process run */
-    uint64_t rests_until, rest_ns; /* no yield until then, ns, for a stall; how long that was */
+    uint64_t looked_at;             /* the last look at the clock, ns */
+    uint64_t traffic;               /* messages and operations of the endpoints at that look */
+    uint64_t stalled_at;            /* the first look without traffic, ns */
+    uint64_t least_ns;              /* the shortest yield took this, at most UM_SPIN_LEAST_NS; 0: there was none */
+    uint64_t keeps_until, keeps_ns; /* yields come late until then, ns; for how long that was set */
+    uint32_t reads;                 /* reads without an event */
+    uint32_t stalled;               /* looks in a row at a caller that spins while there is no traffic */
+    uint32_t early_left;            /* yields that still come early */
 };
 
-/* Called after so many reads without an event. Returns whether the caller spins and no other process
- * ran meanwhile. *yields_p: it shall call um_prov_spin_yield() once it has released the lock. */
-bool um_prov_spin_look(struct um_prov_spin *spin, const struct um_prov_event_source *source, bool *yields_p);
+/* Called at every UM_SPIN_READS-th (UM_SPIN_READS_CNTR-th) read without an event. reads: that number. Returns whether
+ * the caller spins: it took at most 5 microseconds a read. *yields_p: it shall call um_prov_spin_yield() once it has
+ * released the lock. */
+bool um_prov_spin_look(struct um_prov_spin *spin, const struct um_prov_event_source *source, uint32_t reads,
+                       bool *yields_p);
 void um_prov_spin_yield(struct um_prov_spin *spin, struct um_prov_event_source *source);
 
 #endif

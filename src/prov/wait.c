@@ -30,8 +30,8 @@
 #include <unistd.h>
 
 enum {
-    UM_SPIN_NS = 5000, /* waking up takes about that */
-    UM_SPIN_LOOK = 16, /* rounds between two looks at the clock */
+    UM_WAIT_SPIN_NS = 5000, /* waking up takes about that */
+    UM_WAIT_SPIN_LOOK = 16, /* rounds between two looks at the clock */
     UM_UNARMED_MS = 2,
     UM_REST_NS = 50000, /* the system counts a rest as work: with five wake-ups a second, far below 1 % of a core */
 };
@@ -366,14 +366,14 @@ static void um_prov_wait_begin(const struct um_prov_event_source *s, struct um_p
     bool spins = s->domain->env.linger && um_prov_source_has_processors(s);
     w->stage = spins ? UM_WAIT_SPIN : UM_WAIT_SLEEP;
     w->rounds = 0;
-    w->until = spins ? um_clock_ns() + UM_SPIN_NS : 0;
+    w->until = spins ? um_clock_ns() + UM_WAIT_SPIN_NS : 0;
 }
 
 /* Does one round of spinning or resting. False: both stages are over. */
 static bool um_prov_wait_awake_locked(struct um_prov_event_source *s, struct um_prov_wait *w)
 {
     if (w->stage == UM_WAIT_SPIN) {
-        if (++w->rounds % UM_SPIN_LOOK != 0 || um_clock_ns() < w->until) {
+        if (++w->rounds % UM_WAIT_SPIN_LOOK != 0 || um_clock_ns() < w->until) {
             um_prov_domain_unlock(&s->domain->lock);
             um_cpu_relax();
             um_prov_domain_lock(&s->domain->lock);
