@@ -283,8 +283,7 @@ static void um_prov_cq_waited(struct um_prov_cq *cq)
     cq->told = false;
 }
 
-/* Handles a read that found nothing. count 0: this read does not linger. *yields_p: spin.h; it has found nothing then.
- */
+/* Handles a read that found nothing. count 0: this read does not linger, nor does one that is to yield (*yields_p). */
 static __attribute__((noinline)) ssize_t um_prov_cq_empty(struct um_prov_cq *cq, void *buf, size_t count,
                                                           bool *yields_p)
 {
@@ -295,8 +294,7 @@ static __attribute__((noinline)) ssize_t um_prov_cq_empty(struct um_prov_cq *cq,
     cq->waited++;
     if (++cq->spin.reads % UM_SPIN_READS == 0) {
         cq->lingers = um_prov_spin_look(&cq->spin, &cq->source, UM_SPIN_READS, yields_p) &&
-                      (int32_t)(cq->spin.reads - cq->lingers_from) >= 0 && um_prov_source_has_processors(&cq->source) &&
-                      um_process_is_single_threaded();
+                      (int32_t)(cq->spin.reads - cq->lingers_from) >= 0 && um_process_is_single_threaded();
     }
     /* no lingering while other threads may want the lock */
     if (*yields_p || count == 0 || um_prov_domain_is_shared(&cq->source.domain->lock))

@@ -47,8 +47,9 @@ bool um_prov_spin_look(struct um_prov_spin *spin, const struct um_prov_event_sou
         spin->stalled_at = now;
     spin->traffic = traffic;
     spin->looked_at = now;
-    *yields_p = spins && (um_prov_spin_is_stalled(spin, now) || !um_prov_source_has_processors(source));
-    return spins;
+    const bool has_processors = um_prov_source_has_processors(source);
+    *yields_p = spins && (um_prov_spin_is_stalled(spin, now) || !has_processors);
+    return spins && has_processors;
 }
 
 /* Learns from a yield that took so long. */

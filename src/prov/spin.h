@@ -38,8 +38,8 @@ struct um_prov_spin {
 };
 
 /* Called at every UM_SPIN_READS-th (UM_SPIN_READS_CNTR-th) read without an event. reads: that number. Returns whether
- * the caller spins: it took at most 5 microseconds a read. *yields_p: it shall call um_prov_spin_yield() once it has
- * released the lock. */
+ * the caller spins (it took at most 5 microseconds a read) and its job has a processor for each rank. *yields_p: it
+ * shall call um_prov_spin_yield() once it has released the lock. */
 bool um_prov_spin_look(struct um_prov_spin *spin, const struct um_prov_event_source *source, uint32_t reads,
                        bool *yields_p);
 void um_prov_spin_yield(struct um_prov_spin *spin, struct um_prov_event_source *source);

@@ -39,7 +39,7 @@ MUTATIONS = [
     (
         "an empty read lingers while other threads may wait",
         "src/prov/cq.c",
-        " &&\n                      um_process_is_single_threaded();",
+        " && um_process_is_single_threaded();",
         ";",
         ["prov/spin"],
     ),
@@ -74,15 +74,15 @@ MUTATIONS = [
     (
         "who spins keeps its processor though ranks outnumber them",
         "src/prov/spin.c",
-        " || !um_prov_source_has_processors(source));",
+        " || !has_processors);",
         ");",
         ["prov/spin"],
     ),
     (
         "who waits for long keeps its processor",
         "src/prov/spin.c",
-        "(um_prov_spin_is_stalled(spin, now) || !um_prov_source_has_processors(source))",
-        "!um_prov_source_has_processors(source)",
+        "(um_prov_spin_is_stalled(spin, now) || !has_processors)",
+        "!has_processors",
         ["prov/spin"],
     ),
     (
