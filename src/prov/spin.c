@@ -2,17 +2,16 @@
 #include "prov/prov.h"
 
 #include "base/clock.h"
+#include "base/yield_time.h"
 
 #include <sched.h>
 
 enum {
-    UM_SPIN_READ_NS = 5000,    /* a caller that spins takes no longer for a read, or another process ran */
-    UM_SPIN_STALLED = 16,      /* looks without traffic after which it yields */
-    UM_SPIN_LEAST_NS = 2000,   /* a yield that finds no one to run takes no longer */
-    UM_SPIN_SLACK_NS = 1000,   /* one that takes more than twice the shortest and this has let another process run */
-    UM_SPIN_LEFT_OUT_NS = 100, /* one that takes less was no system call (src/yield) */
-    UM_SPIN_EARLY = 64,        /* yields after one that let another process run, each at the first look */
-    UM_SPIN_AWAY_NS = 1000000, /* one that takes longer has given the processor to a process that computes */
+    UM_SPIN_READ_NS = 5000,           /* a caller that spins takes no longer for a read, or another process ran */
+    UM_SPIN_STALLED = 16,             /* looks without traffic after which it yields */
+    UM_SPIN_LEFT_OUT_NS = 100,        /* a yield that takes less was no system call (src/yield) */
+    UM_SPIN_EARLY = 64,               /* yields after one that let another process run, each at the first look */
+    UM_SPIN_AWAY_NS = 1000000,        /* one that takes longer has given the processor to a process that computes */
     UM_SPIN_KEEP_FIRST_NS = 25000000, /* for so long the next ones come late; */
     UM_SPIN_KEEP_LAST_NS = 400000000, /* twice as long each time, but no longer than this */
     UM_SPIN_LATE_NS = 500000,         /* how long a stall lasts then before its caller yields */
@@ -57,8 +56,9 @@ static void um_prov_spin_learn(struct um_prov_spin *spin, uint64_t took, uint64_
 {
     if (took < UM_SPIN_LEFT_OUT_NS)
         return;
-    const uint64_t least = spin->least_ns ? spin->least_ns : UM_SPIN_LEAST_NS;
-    spin->least_ns = took < least ? took : least;
+    if (spin->least_ns == 0)
+        spin->least_ns = UM_YIELD_LEAST_NS;
+    const bool has_switched = um_yield_has_switched(&spin->least_ns, took);
     spin->stalled = 0;
     if (took > UM_SPIN_AWAY_NS) {
         const uint64_t longer = spin->keeps_ns ? 2 * spin->keeps_ns : UM_SPIN_KEEP_FIRST_NS;
@@ -68,7 +68,7 @@ static void um_prov_spin_learn(struct um_prov_spin *spin, uint64_t took, uint64_
         return;
     }
     spin->keeps_ns = 0;
-    if (took > 2 * spin->least_ns + UM_SPIN_SLACK_NS) {
+    if (has_switched) {
         spin->keeps_until = 0;
         spin->early_left = UM_SPIN_EARLY;
     } else if (spin->early_left > 0) {

@@ -30,7 +30,7 @@ struct um_prov_spin {
     uint64_t looked_at;             /* the last look at the clock, ns */
     uint64_t traffic;               /* messages and operations of the endpoints at that look */
     uint64_t stalled_at;            /* the first look without traffic, ns */
-    uint64_t least_ns;              /* the shortest yield took this, at most UM_SPIN_LEAST_NS; 0: there was none */
+    uint64_t least_ns;              /* the shortest yield took this, at most UM_YIELD_LEAST_NS; 0: there was none */
     uint64_t keeps_until, keeps_ns; /* yields come late until then, ns; for how long that was set */
     uint32_t reads;                 /* reads without an event */
     uint32_t stalled;               /* looks in a row at a caller that spins while there is no traffic */

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/process.h"
 #include "base/yield_abi.h"
+#include "base/yield_time.h"
 
 #include <sched.h>
 #include <stdbool.h>
@@ -31,8 +32,6 @@ enum {
     UM_YIELD_EACH = 32,
     UM_YIELD_SHARED = 256,
     UM_YIELD_PROOF = 16,
-    UM_YIELD_SLACK_NS = 1000, /* a call longer than twice the shortest plus this has let another thread run */
-    UM_YIELD_LEAST_NS = 2000, /* the shortest call takes no longer; else another thread ran in all of them */
 };
 
 struct um_yield {
@@ -81,9 +80,7 @@ __attribute__((visibility("default"))) int sched_yield(void)
     const uint64_t began = um_clock_ns();
     const int ret = (int)syscall(SYS_sched_yield);
     const uint64_t took = um_clock_ns() - began;
-    if (took < y->least_ns)
-        y->least_ns = took;
-    if (took > 2 * y->least_ns + UM_YIELD_SLACK_NS)
+    if (um_yield_has_switched(&y->least_ns, took))
         y->shared = UM_YIELD_SHARED;
     else if (y->shared > 0)
         y->shared--;
