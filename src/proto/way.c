@@ -134,6 +134,13 @@ static bool ask_if_better(struct um_core_ep *ep, struct um_proto_inbound *in)
     return true;
 }
 
+/* Does the peer compute between its bodies? It was late when it was asked for one, and pauses. */
+static bool computes(const struct um_core_peer *peer)
+{
+    const struct um_proto_asked *asked = &um_proto_peer_of(peer)->asked;
+    return asked->shy > 0 && asked->pauses == UM_PAUSES;
+}
+
 /* Is it a body of a stream, and only just long enough for help? Its sender has little time to spare, and inviting the
  * sender takes as long as its help would save. */
 static bool is_short_of_many(const struct um_proto_ways *b, uint64_t len)
@@ -141,7 +148,7 @@ static bool is_short_of_many(const struct um_proto_ways *b, uint64_t len)
     return len < 2 * UM_HELP_MIN && (int64_t)(um_clock_ns() - b->ended_at) < UM_LONE_NS;
 }
 
-/* Chooses, for a body that is read, whether its sender shall copy as well. */
+/* Chooses, for a body that is read, whether its sender shall copy as well. One that computes would come too late. */
 static bool choose_help(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
@@ -149,7 +156,7 @@ static bool choose_help(struct um_core_ep *ep, struct um_proto_inbound *in)
         return false;
     if (ep->config.bodies == UM_BODIES_BOTH)
         return true;
-    in->way.has_choice = !is_short_of_many(b, in->arrival.len);
+    in->way.has_choice = !is_short_of_many(b, in->arrival.len) && !computes(in->peer);
     return in->way.has_choice && um_proto_choice_take(&b->help, in->arrival.len) == UM_HELP_BOTH;
 }
 
@@ -349,13 +356,6 @@ static void note_pause(const struct um_core_peer *peer, uint64_t began, uint64_t
     const bool is_pause = (int64_t)(began - asked->ended_at) > UM_PAUSE_NS;
     asked->pauses = !is_pause ? 0 : asked->pauses < UM_PAUSES ? asked->pauses + 1 : UM_PAUSES;
     asked->ended_at = ended;
-}
-
-/* Does the peer compute between its bodies? It was late when it was asked for one, and pauses. */
-static bool computes(const struct um_core_peer *peer)
-{
-    const struct um_proto_asked *asked = &um_proto_peer_of(peer)->asked;
-    return asked->shy > 0 && asked->pauses == UM_PAUSES;
 }
 
 void um_proto_way_learn(struct um_core_ep *ep, const struct um_proto_inbound *in)

@@ -165,11 +165,23 @@ static void bodies_that_come_unexpected_are_measured(void **state)
     close_timed(&w);
 }
 
+/* Its help with a body that is read would come too late: each invitation costs time and cuts the body in parts. */
+static void a_sender_that_computes_is_not_invited_to_help(void **state)
+{
+    (void)state;
+    struct world w;
+    open_timed(&w, 0);
+    (void)announced_of_the_last(&w, LONG, true);
+    assert_in_range(sender_of(&w)->round, 1, 4); /* before it was known to compute */
+    close_timed(&w);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_bodies_of_a_sender_that_computes_come_unasked),
     cmocka_unit_test(a_sender_that_is_late_without_a_pause_is_not_permitted_that),
     cmocka_unit_test(when_reading_becomes_faster_they_are_announced_again),
     cmocka_unit_test(bodies_that_are_read_faster_are_announced),
+    cmocka_unit_test(a_sender_that_computes_is_not_invited_to_help),
     cmocka_unit_test(bodies_that_come_unexpected_are_measured),
 };
 WORLD_MAIN("computing", tests)

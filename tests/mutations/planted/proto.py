@@ -416,6 +416,13 @@ MUTATIONS = [
         ["proto computing sim"],
     ),
     (
+        "a sender that computes is invited to copy as well",
+        "src/proto/way.c",
+        "!is_short_of_many(b, in->arrival.len) && !computes(in->peer);",
+        "!is_short_of_many(b, in->arrival.len);",
+        ["proto computing sim"],
+    ),
+    (
         "any sender that is late is permitted to send at once",
         "src/proto/way.c",
         "    return asked->shy > 0 && asked->pauses == UM_PAUSES;",
