@@ -11,12 +11,14 @@
  *   PUSH parts, committed before it saw the answer → dropped
  *
  * A sender that makes no progress delays nobody: a body is taken back (read after all) when no part has come for
- * UM_QUIET_NS and at UM_QUIET_LOOKS looks. Other bodies that this sender was asked for are then taken back without a
- * wait, one in each call of progress, until a part comes. The next bodies of the sender are read without asking; their
- * number doubles each time this happens, and each body that comes as a whole halves it. (Where ranks outnumber
- * processors, a sender comes in time now and then, and late otherwise.) The sender uses the token again only after
- * DONE, and its lane keeps the order: a part that comes before the next announcement of its token belongs to the body
- * that was taken back.
+ * UM_QUIET_NS and the time that reading it takes, and at UM_QUIET_LOOKS looks. Other bodies that this sender was asked
+ * for are then taken back without a wait, one in each call of progress, until a part comes. The next bodies of the
+ * sender are read without asking; their number doubles each time this happens, and each body that comes as a whole
+ * halves it. (Where ranks outnumber processors, a sender comes in time now and then, and late otherwise.) The sender
+ * uses the token again only after DONE, and its lane keeps the order: a part that comes before the next announcement of
+ * its token belongs to the body that was taken back.
+ *
+ * A part of any body shows that its sender makes progress, so one job for each sender looks at all of them.
  *
  * Owns: struct um_proto_watching. Threading: core.h.
  */
@@ -43,9 +45,13 @@ bool um_proto_ask_records(struct um_proto_inbound *in)
 
 void um_proto_ask_forget(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
-    if (!in->watch.is_on)
+    struct um_proto_asked *asked = &um_proto_peer_of(in->peer)->asked;
+    if (um_list_is_empty(&in->watch.link))
         return;
-    in->watch.is_on = false;
+    um_list_unlink(&in->watch.link);
+    if (!um_list_is_empty(&asked->watched))
+        return;
+    um_list_unlink(&asked->looking.link);
     ep->soon--;
 }
 
@@ -54,7 +60,6 @@ static void take_back(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     struct um_proto_asked *asked = &um_proto_peer_of(in->peer)->asked;
     um_proto_ask_forget(ep, in);
-    um_list_unlink(&in->job.link);
     if (asked->stalled_at < in->watch.asked_at && asked->shy < UM_SHY_MAX)
         asked->shy = (uint16_t)(2 * asked->shy + 1);
     asked->left = asked->shy;
@@ -64,12 +69,11 @@ static void take_back(struct um_core_ep *ep, struct um_proto_inbound *in)
     um_proto_ep_of(ep)->watching.taken_at = ep->turns;
     in->pushed = in->asked = false;
     in->watch.is_taken_back = true;
-    in->job.step = in->watch.step;
     if (in->class->step(ep, in) && !in->asked)
         um_core_job_start(ep, &in->job);
 }
 
-/* Reads the clock once in a call of progress, for all watched bodies. */
+/* Reads the clock once in a call of progress, for all peers. */
 static uint64_t watch_clock(struct um_core_ep *ep)
 {
     struct um_proto_watching *w = &um_proto_ep_of(ep)->watching;
@@ -80,21 +84,31 @@ static uint64_t watch_clock(struct um_core_ep *ep)
     return w->clock_ns;
 }
 
-static bool watch_step(struct um_core_ep *ep, struct um_core_job *job)
+/* Has no part come for long enough since this body was asked for? As long as it takes to read it in addition: a sender
+ * that is reading itself makes no progress meanwhile, and if it did the same, both would read for ever. */
+static bool is_quiet(struct um_core_ep *ep, const struct um_proto_asked *asked, const struct um_proto_inbound *in)
 {
-    struct um_proto_inbound *in = UM_CONTAINER(job, struct um_proto_inbound, job);
-    const struct um_proto_asked *asked = &um_proto_peer_of(in->peer)->asked;
+    const uint64_t from = asked->quiet_at > in->watch.asked_at ? asked->quiet_at : in->watch.asked_at;
+    return asked->quiet >= UM_QUIET_LOOKS &&
+           (int64_t)(watch_clock(ep) - from) >= UM_QUIET_NS + (int64_t)um_proto_way_reading_ns(ep, in->arrival.len);
+}
+
+/* Takes the body back that a peer was asked for first, if it is time. */
+static bool look_step(struct um_core_ep *ep, struct um_core_job *job)
+{
+    struct um_proto_asked *asked = UM_CONTAINER(job, struct um_proto_asked, looking);
+    struct um_proto_inbound *in = UM_CONTAINER(um_list_first(&asked->watched), struct um_proto_inbound, watch.link);
     const bool stalled = asked->stalled_at >= in->watch.asked_at;
-    if (asked->parts != in->watch.parts && !stalled) {
-        in->watch.parts = asked->parts;
-        in->watch.quiet = 0;
-        in->watch.quiet_at = watch_clock(ep);
+    if (asked->parts != asked->parts_seen && !stalled) {
+        asked->parts_seen = asked->parts;
+        asked->quiet = 0;
+        asked->quiet_at = watch_clock(ep);
         return false;
     }
     if (um_proto_ep_of(ep)->watching.taken_at == ep->turns)
         return false;
-    in->watch.quiet++;
-    if (!stalled && (in->watch.quiet < UM_QUIET_LOOKS || (int64_t)(watch_clock(ep) - in->watch.quiet_at) < UM_QUIET_NS))
+    asked->quiet++;
+    if (!stalled && !is_quiet(ep, asked, in))
         return false;
     take_back(ep, in);
     return true;
@@ -102,16 +116,19 @@ static bool watch_step(struct um_core_ep *ep, struct um_core_job *job)
 
 bool um_proto_ask_watched(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
+    struct um_proto_asked *asked = &um_proto_peer_of(in->peer)->asked;
     if (!um_proto_ask_records(in))
         return false;
-    in->watch.is_on = true;
-    in->watch.parts = um_proto_peer_of(in->peer)->asked.parts;
-    in->watch.asked_at = in->watch.quiet_at = um_clock_ns();
+    in->watch.asked_at = um_clock_ns();
     in->pushed = true;
-    in->watch.step = in->job.step;
-    in->job.step = watch_step;
-    ep->soon++;
-    um_core_job_start(ep, &in->job);
+    if (um_list_is_empty(&asked->watched)) {
+        asked->parts_seen = asked->parts;
+        asked->quiet = 0;
+        asked->looking.step = look_step;
+        um_core_job_start(ep, &asked->looking);
+        ep->soon++;
+    }
+    um_list_append(&asked->watched, &in->watch.link);
     return true;
 }
 

@@ -191,7 +191,7 @@ static void segment_place(const struct um_core_ep *ep, struct um_proto_segmented
     s->moved += len;
     if (began)
         s->came.ns += um_clock_ns() - began;
-    um_proto_way_unasked_part(ep, len);
+    um_proto_way_unasked_part(ep, s->arrival.peer, len);
 }
 
 /* Ends a message that has come as a whole, or has failed (error: positive errno). */

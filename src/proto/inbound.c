@@ -143,6 +143,7 @@ struct um_proto_inbound *um_proto_inbound_open(struct um_core_peer *peer, const 
     in->both.words = -1;
     um_list_init(&in->job.link);
     um_list_init(&in->due);
+    um_list_init(&in->watch.link);
     in->arrival = (struct um_proto_arrival){
         .peer = peer,
         .tag = is_rts ? rts->tag : 0,
@@ -172,7 +173,7 @@ void um_proto_inbound_drop(struct um_proto_inbound *in)
 
 /* ---- moving ---- */
 
-/* The step of a body's job, unless the body is watched (ask.c). */
+/* The step of a body's job. */
 static bool inbound_step(struct um_core_ep *ep, struct um_core_job *job)
 {
     struct um_proto_inbound *in = UM_CONTAINER(job, struct um_proto_inbound, job);

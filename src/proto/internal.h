@@ -35,14 +35,19 @@ static inline uint32_t um_proto_wire_op_flags(uint8_t wire_flags)
 
 /* Of ask.c: how the peer reacts when this side asks it for a body. */
 struct um_proto_asked {
-    uint64_t stalled_at; /* ns; when a body was taken back; 0: a part has come since, or none was taken back */
-    uint32_t parts;      /* parts that came and bodies taken back: a change restarts the wait for other bodies */
-    uint16_t shy;        /* how many bodies are moved without asking after one that did not come: 0, 1, 3, 7, ... */
-    uint16_t left;       /* how many of these bodies are still to come */
-    uint64_t ended_at;   /* ns; when the last body of the peer that was measured was complete */
-    uint8_t pauses;      /* bodies in a row that came UM_PAUSE_NS after the one before, up to UM_PAUSES (way.c) */
-    bool drops;          /* a body of the peer was taken back at some time: parts of it may still come */
-    bool is_unreadable;  /* the peer's memory cannot be read: its bodies are asked for and never taken back */
+    struct um_list watched;     /* bodies that are taken back if no part comes, in the order of the questions */
+    struct um_core_job looking; /* looks whether that is due, while there is one */
+    uint64_t quiet_at;          /* ns; when the peer last made progress, as far as that job knows */
+    uint32_t quiet;             /* its looks since then */
+    uint32_t parts_seen;        /* `parts` at that time */
+    uint32_t parts;             /* parts that came and bodies taken back: a change restarts the wait for other bodies */
+    uint64_t stalled_at;        /* ns; when a body was taken back; 0: a part has come since, or none was taken back */
+    uint16_t shy;       /* how many bodies are moved without asking after one that did not come: 0, 1, 3, 7, ... */
+    uint16_t left;      /* how many of these bodies are still to come */
+    uint64_t ended_at;  /* ns; when the last body of the peer that was measured was complete */
+    uint8_t pauses;     /* bodies in a row that came UM_PAUSE_NS after the one before, up to UM_PAUSES (way.c) */
+    bool drops;         /* a body of the peer was taken back at some time: parts of it may still come */
+    bool is_unreadable; /* the peer's memory cannot be read: its bodies are asked for and never taken back */
 };
 
 /* Of way.c: bodies that move in both directions. */
@@ -218,14 +223,10 @@ struct um_proto_way_taken {
 
 /* What ask.c notes about a body that was asked for. */
 struct um_proto_watch {
-    bool is_on;
-    bool is_taken_back; /* it was asked for, then read after all */
-    bool went_on;       /* since then parts came and were dropped, or bytes were read */
-    bool (*step)(struct um_core_ep *ep, struct um_core_job *job); /* the step that its job had before it was watched */
-    uint32_t quiet;                                               /* looks since its peer last made progress */
-    uint32_t parts;                                               /* asked.parts of its peer, at the last look */
-    uint64_t quiet_at;                                            /* ns; when its peer last made progress */
-    uint64_t asked_at;                                            /* ns */
+    struct um_list link; /* in um_proto_peer.asked.watched */
+    uint64_t asked_at;   /* ns */
+    bool is_taken_back;  /* it was asked for, then read after all */
+    bool went_on;        /* since then parts came and were dropped, or bytes were read */
 };
 
 /* What rndv_both.c notes about a body. */
@@ -381,6 +382,8 @@ void um_proto_way_close(struct um_core_ep *ep);
 /* Chooses the way of a message's body whose destination is known: notes it in the body (in->way, in->both.is_wanted).
  * True: the body was asked for, and comes in records. */
 bool um_proto_way_choose(struct um_core_ep *ep, struct um_proto_inbound *in);
+/* Returns the ns that reading or mapping so many bytes takes, as measured; 0: not known. ways is there. */
+uint64_t um_proto_way_reading_ns(const struct um_core_ep *ep, uint64_t len);
 /* Starts a copy of the body, or continues the one under way; measures the time that it takes. Results as
  * transfer_start() and transfer_poll(). */
 int um_proto_way_read(struct um_core_ep *ep, struct um_proto_inbound *in, const struct um_copy *copy);
@@ -401,7 +404,7 @@ bool um_proto_way_lets_come(const struct um_core_ep *ep, const struct um_proto_i
 /* Called when a message begins that comes unasked. Is it timed? */
 bool um_proto_way_times_unasked(const struct um_core_ep *ep, const struct um_core_peer *peer, uint64_t len);
 /* Called after a part of such a message was placed. */
-void um_proto_way_unasked_part(const struct um_core_ep *ep, uint32_t len);
+void um_proto_way_unasked_part(const struct um_core_ep *ep, const struct um_core_peer *peer, uint32_t len);
 
 /* A message that has come unasked, and was timed. */
 struct um_proto_came {

@@ -239,6 +239,11 @@ static int read_ended(struct um_core_ep *ep, struct um_proto_inbound *in, int re
     return ret;
 }
 
+uint64_t um_proto_way_reading_ns(const struct um_core_ep *ep, uint64_t len)
+{
+    return um_proto_rate_ns(&um_proto_ep_of(ep)->ways->reading, len);
+}
+
 int um_proto_way_read(struct um_core_ep *ep, struct um_proto_inbound *in, const struct um_copy *copy)
 {
     struct um_link *link = in->peer->link;
@@ -429,9 +434,10 @@ void um_proto_way_came_unasked(const struct um_core_ep *ep, const struct um_core
     note_pause(peer, came->began, um_clock_ns());
 }
 
-void um_proto_way_unasked_part(const struct um_core_ep *ep, uint32_t len)
+void um_proto_way_unasked_part(const struct um_core_ep *ep, const struct um_core_peer *peer, uint32_t len)
 {
     struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
+    um_proto_peer_of(peer)->asked.parts++; /* parts of bodies that were asked for come behind it */
     if (b)
         part_came(b, len);
 }

@@ -176,12 +176,50 @@ static void a_sender_that_computes_is_not_invited_to_help(void **state)
     close_timed(&w);
 }
 
+/* Its sender may be reading a body itself. Were it given no more time, two that read each other's would go on so. */
+static void a_body_is_waited_for_as_long_as_reading_it_takes(void **state)
+{
+    enum { LONG_NS = 1000000 };
+    (void)state;
+    struct world w;
+    open_timed(&w, LONG_NS);
+    const uint64_t *retaken = &um_core_ep_stats(w.node[1].ep)->retaken;
+    uint64_t began;
+    uint32_t i = 0;
+    do {
+        assert_true(i < LEARNING);
+        began = um_clock_ns();
+        (void)body_comes(&w, LONG, i++);
+    } while (*retaken == 0);
+    assert_true(um_clock_ns() - began > LONG_NS * 19 / 10); /* waited for, then read */
+    close_timed(&w);
+}
+
+/* What was asked for comes behind it. */
+static void a_message_that_comes_unasked_shows_that_its_sender_makes_progress(void **state)
+{
+    (void)state;
+    struct world w;
+    uint32_t before, i = 0;
+    open_timed(&w, READ_NS);
+    (void)announced_of_the_last(&w, LEN, true);
+    do {
+        assert_true(i < BODIES);
+        wait_ns(PAUSE_NS);
+        before = sender_of(&w)->asked.parts;
+    } while (body_comes(&w, LEN, i++));
+    assert_int_not_equal(sender_of(&w)->asked.parts, before);
+    close_timed(&w);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_bodies_of_a_sender_that_computes_come_unasked),
     cmocka_unit_test(a_sender_that_is_late_without_a_pause_is_not_permitted_that),
     cmocka_unit_test(when_reading_becomes_faster_they_are_announced_again),
     cmocka_unit_test(bodies_that_are_read_faster_are_announced),
     cmocka_unit_test(a_sender_that_computes_is_not_invited_to_help),
+    cmocka_unit_test(a_body_is_waited_for_as_long_as_reading_it_takes),
+    cmocka_unit_test(a_message_that_comes_unasked_shows_that_its_sender_makes_progress),
     cmocka_unit_test(bodies_that_come_unexpected_are_measured),
 };
 WORLD_MAIN("computing", tests)
