@@ -114,6 +114,13 @@ static int pieces_take(struct um_proto_inbound *in, const struct um_record *rec,
     return sum == total ? 0 : -EPROTO;
 }
 
+static void links_init(struct um_proto_inbound *in)
+{
+    um_list_init(&in->job.link);
+    um_list_init(&in->due);
+    um_list_init(&in->watch.link);
+}
+
 struct um_proto_inbound *um_proto_inbound_open(struct um_core_peer *peer, const struct um_record *rec,
                                                const struct um_proto_inbound_class *class, int *error_p)
 {
@@ -141,9 +148,7 @@ struct um_proto_inbound *um_proto_inbound_open(struct um_core_peer *peer, const 
     in->shareable = is_rts && reach == UM_REACH_MAPPED;
     in->is_shown = reach == UM_REACH_SHOWN && (count == 1 || rec->op == UM_WIRE_READ);
     in->both.words = -1;
-    um_list_init(&in->job.link);
-    um_list_init(&in->due);
-    um_list_init(&in->watch.link);
+    links_init(in);
     in->arrival = (struct um_proto_arrival){
         .peer = peer,
         .tag = is_rts ? rts->tag : 0,
