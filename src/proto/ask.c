@@ -90,7 +90,7 @@ static bool is_quiet(struct um_core_ep *ep, const struct um_proto_asked *asked, 
 {
     const uint64_t from = asked->quiet_at > in->watch.asked_at ? asked->quiet_at : in->watch.asked_at;
     return asked->quiet >= UM_QUIET_LOOKS &&
-           (int64_t)(watch_clock(ep) - from) >= UM_QUIET_NS + (int64_t)um_proto_way_reading_ns(ep, in->arrival.len);
+           (int64_t)(watch_clock(ep) - from) >= UM_QUIET_NS + (int64_t)in->watch.read_ns;
 }
 
 /* Takes the body back that a peer was asked for first, if it is time. */
@@ -114,12 +114,13 @@ static bool look_step(struct um_core_ep *ep, struct um_core_job *job)
     return true;
 }
 
-bool um_proto_ask_watched(struct um_core_ep *ep, struct um_proto_inbound *in)
+bool um_proto_ask_watched(struct um_core_ep *ep, struct um_proto_inbound *in, uint64_t read_ns)
 {
     struct um_proto_asked *asked = &um_proto_peer_of(in->peer)->asked;
     if (!um_proto_ask_records(in))
         return false;
     in->watch.asked_at = um_clock_ns();
+    in->watch.read_ns = read_ns;
     in->pushed = true;
     if (um_list_is_empty(&asked->watched)) {
         asked->parts_seen = asked->parts;

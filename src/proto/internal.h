@@ -225,6 +225,7 @@ struct um_proto_way_taken {
 struct um_proto_watch {
     struct um_list link; /* in um_proto_peer.asked.watched */
     uint64_t asked_at;   /* ns */
+    uint64_t read_ns;    /* ns; what reading it takes, as far as known then */
     bool is_taken_back;  /* it was asked for, then read after all */
     bool went_on;        /* since then parts came and were dropped, or bytes were read */
 };
@@ -382,8 +383,6 @@ void um_proto_way_close(struct um_core_ep *ep);
 /* Chooses the way of a message's body whose destination is known: notes it in the body (in->way, in->both.is_wanted).
  * True: the body was asked for, and comes in records. */
 bool um_proto_way_choose(struct um_core_ep *ep, struct um_proto_inbound *in);
-/* Returns the ns that reading or mapping so many bytes takes, as measured; 0: not known. ways is there. */
-uint64_t um_proto_way_reading_ns(const struct um_core_ep *ep, uint64_t len);
 /* Starts a copy of the body, or continues the one under way; measures the time that it takes. Results as
  * transfer_start() and transfer_poll(). */
 int um_proto_way_read(struct um_core_ep *ep, struct um_proto_inbound *in, const struct um_copy *copy);
@@ -420,8 +419,9 @@ void um_proto_way_came_unasked(const struct um_core_ep *ep, const struct um_core
 
 /* Asks the sender to send the body in records. False: the answer finds no place now. */
 bool um_proto_ask_records(struct um_proto_inbound *in);
-/* As um_proto_ask_records(), for a body that can be read as well: it is taken back if no part comes. */
-bool um_proto_ask_watched(struct um_core_ep *ep, struct um_proto_inbound *in);
+/* As um_proto_ask_records(), for a body that can be read as well, in read_ns (0: not known): it is taken back if no
+ * part comes. */
+bool um_proto_ask_watched(struct um_core_ep *ep, struct um_proto_inbound *in, uint64_t read_ns);
 /* A part of a body that was asked for was copied. */
 void um_proto_ask_part_came(struct um_proto_inbound *in);
 /* Must a part be dropped, because its body was taken back? in: NULL when there is no body with its token. */

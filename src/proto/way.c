@@ -125,7 +125,7 @@ static bool choose_mapped(struct um_core_ep *ep, struct um_proto_inbound *in)
 static bool ask_if_better(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     const struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
-    if (!b || !choose_records(ep, in) || !um_proto_ask_watched(ep, in))
+    if (!b || !choose_records(ep, in) || !um_proto_ask_watched(ep, in, um_proto_rate_ns(&b->reading, in->arrival.len)))
         return false;
     in->way.chosen = UM_WAY_PUSH;
     in->way.read_ns = b->read_ns;
@@ -237,11 +237,6 @@ static int read_ended(struct um_core_ep *ep, struct um_proto_inbound *in, int re
     if (in->way.chosen == UM_WAY_READ)
         in->way.read_ns += took;
     return ret;
-}
-
-uint64_t um_proto_way_reading_ns(const struct um_core_ep *ep, uint64_t len)
-{
-    return um_proto_rate_ns(&um_proto_ep_of(ep)->ways->reading, len);
 }
 
 int um_proto_way_read(struct um_core_ep *ep, struct um_proto_inbound *in, const struct um_copy *copy)

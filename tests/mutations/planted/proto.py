@@ -425,7 +425,7 @@ MUTATIONS = [
     (
         "a sender that reads itself is given no time for it",
         "src/proto/ask.c",
-        "UM_QUIET_NS + (int64_t)um_proto_way_reading_ns(ep, in->arrival.len);",
+        "UM_QUIET_NS + (int64_t)in->watch.read_ns;",
         "UM_QUIET_NS;",
         ["proto computing sim"],
     ),
