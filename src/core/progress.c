@@ -15,8 +15,8 @@ enum {
     UM_POLL_BUDGET = 32, /* records one call handles */
     UM_JOB_BUDGET = 32,  /* steps of jobs in one call */
     /* Bytes after which no further step of a job follows in the call. (The first step of a body comes with its
-     * announcement.) Where bodies go both ways in records, that is as much as UM_POLL_BUDGET records of 16 KiB bring:
-     * with more or with less, each side waits for the other one. */
+     * announcement.) While there are jobs, no further record follows either after bodies of so many bytes: where bodies
+     * go both ways in records, each side would otherwise wait for the other one. */
     UM_JOB_BYTES = 512 << 10,
     UM_TICK_NS = 25000000, /* between two ticks */
     UM_TICK_PEERS = 40,    /* peers that are checked in a second, at least */
@@ -317,11 +317,12 @@ static inline __attribute__((always_inline)) int ep_advance(struct um_core_ep *e
 {
     struct um_port *port = ep->ports[ep->polled].port;
     struct um_record rec;
-    int count = 0;
+    int count = 0, budget = UM_POLL_BUDGET;
+    uint32_t bytes = 0;
     ep->turns++;
     ep->reported = false;
     um_core_ep_settle(ep);
-    while (count < UM_POLL_BUDGET) {
+    while (count < budget) {
         if (!port->machine->poll(port, &rec)) {
             if (__builtin_expect(ep->left_out > 0, 1)) {
                 ep->left_out--;
@@ -335,8 +336,13 @@ static inline __attribute__((always_inline)) int ep_advance(struct um_core_ep *e
             break;
         }
         count++;
+        bytes += rec.body ? rec.len : 0;
+        if (__builtin_expect(bytes >= UM_JOB_BYTES, 0) && !um_list_is_empty(&ep->jobs)) {
+            budget = count;
+            break;
+        }
     }
-    if (__builtin_expect(count == UM_POLL_BUDGET, 0))
+    if (__builtin_expect(count == budget, 0))
         stop_early(ep, port);
     if (!um_list_is_empty(&ep->awaiting))
         count += awaiting_progress(ep);

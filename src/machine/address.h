@@ -9,7 +9,7 @@
 
 #include "machine/machines.h"
 
-enum { UM_WIRE_VERSION = 14 };
+enum { UM_WIRE_VERSION = 15 };
 
 /* Bits of the second byte: which parts there are. */
 enum um_addr_kind { UM_ADDR_SHM = 1, UM_ADDR_BOARD = 2, UM_ADDR_NET = 4, UM_ADDR_SIM = 128 };

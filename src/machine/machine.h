@@ -47,6 +47,7 @@ enum {
     UM_ANSWERS = 1024,     /* places for answers in a lane: UM_TOKENS for bounded tokens, the rest for unbounded ones */
     UM_PROGRESS_WORDS = 4, /* pairs of progress words that a lane has */
     UM_OPCODE_MAX = 31,    /* the largest opcode of the protocols */
+    UM_OPCODE_BODY_MAX = 15,   /* the largest one of a record with a body */
     UM_OPCODE_MACHINE = 0xf0,  /* opcodes from here on belong to the machine */
     UM_REC_JOINED = 0xf0,      /* poll: a peer opened a lane to this port; no header, no body */
     UM_REC_LEFT = 0xf1,        /* poll: the lane ended; len: the positive errno, 0 for an orderly end */
@@ -434,8 +435,9 @@ struct um_machine {
      * the lane ends first, the receiver gets the whole body as it was until then, or nothing. NULL: bodies are copied.
      */
     int (*claim_lent)(struct um_lane *lane, const struct iovec *body, struct um_slot *slot_p);
-    /* Makes the claimed record visible to the receiver. op: 1 to UM_OPCODE_MAX. len: without a body, any value below
-     * 2^16 for the receiver; with a body, ignored. abort() gives the place back. */
+    /* Makes the claimed record visible to the receiver. op: 1 to UM_OPCODE_MAX; with a body, 1 to UM_OPCODE_BODY_MAX.
+     * len: without a body, any value below 2^16 for the receiver; with a body, ignored. abort() gives the place back.
+     */
     void (*commit)(struct um_lane *lane, const struct um_slot *slot, uint8_t op, uint8_t flags, uint32_t len);
     void (*abort)(struct um_lane *lane, const struct um_slot *slot);
     /* Returns the largest body (bytes) that this lane takes now. If wanted is more than that, the lane may grow (slow

@@ -10,13 +10,14 @@
  *   complete                        ←── answer ──   DONE
  *   PUSH parts, committed before it saw the answer → dropped
  *
- * A sender that makes no progress delays nobody: a body is taken back (read after all) when no part has come for
- * UM_QUIET_NS and the time that reading it takes, and at UM_QUIET_LOOKS looks. Other bodies that this sender was asked
- * for are then taken back without a wait, one in each call of progress, until a part comes. The next bodies of the
- * sender are read without asking; their number doubles each time this happens, and each body that comes as a whole
- * halves it. (Where ranks outnumber processors, a sender comes in time now and then, and late otherwise.) The sender
- * uses the token again only after DONE, and its lane keeps the order: a part that comes before the next announcement of
- * its token belongs to the body that was taken back.
+ * A sender that makes no progress does not delay its receiver for long: a body is taken back (read after all) when no
+ * part has come for UM_QUIET_NS and the time that reading it takes, as the caller knows it, and at UM_QUIET_LOOKS
+ * looks. That counts for the first one of the bodies that a sender was asked for. The others are then taken back
+ * without a wait, one in each call of progress, until a part comes. The next bodies of the sender are read without
+ * asking; their number doubles each time this happens, and each body that comes as a whole halves it. (Where ranks
+ * outnumber processors, a sender comes in time now and then, and late otherwise.) The sender uses the token again only
+ * after DONE, and its lane keeps the order: a part that comes before the next announcement of its token belongs to the
+ * body that was taken back.
  *
  * A part of any body shows that its sender makes progress, so one job for each sender looks at all of them.
  *
@@ -84,13 +85,14 @@ static uint64_t watch_clock(struct um_core_ep *ep)
     return w->clock_ns;
 }
 
-/* Has no part come for long enough since this body was asked for? As long as it takes to read it in addition: a sender
- * that is reading itself makes no progress meanwhile, and if it did the same, both would read for ever. */
+/* Has no part come for UM_QUIET_NS and the time that reading the body takes, since it was asked for or the last part
+ * came? A sender that is reading itself makes no progress meanwhile: if neither side waited for that, both would read
+ * for ever. */
 static bool is_quiet(struct um_core_ep *ep, const struct um_proto_asked *asked, const struct um_proto_inbound *in)
 {
     const uint64_t from = asked->quiet_at > in->watch.asked_at ? asked->quiet_at : in->watch.asked_at;
     return asked->quiet >= UM_QUIET_LOOKS &&
-           (int64_t)(watch_clock(ep) - from) >= UM_QUIET_NS + (int64_t)in->watch.read_ns;
+           (int64_t)(watch_clock(ep) - from) >= UM_QUIET_NS + (int64_t)in->watch.patience_ns;
 }
 
 /* Takes the body back that a peer was asked for first, if it is time. */
@@ -114,13 +116,13 @@ static bool look_step(struct um_core_ep *ep, struct um_core_job *job)
     return true;
 }
 
-bool um_proto_ask_watched(struct um_core_ep *ep, struct um_proto_inbound *in, uint64_t read_ns)
+bool um_proto_ask_watched(struct um_core_ep *ep, struct um_proto_inbound *in, uint64_t patience_ns)
 {
     struct um_proto_asked *asked = &um_proto_peer_of(in->peer)->asked;
     if (!um_proto_ask_records(in))
         return false;
     in->watch.asked_at = um_clock_ns();
-    in->watch.read_ns = read_ns;
+    in->watch.patience_ns = patience_ns;
     in->pushed = true;
     if (um_list_is_empty(&asked->watched)) {
         asked->parts_seen = asked->parts;
@@ -133,13 +135,18 @@ bool um_proto_ask_watched(struct um_core_ep *ep, struct um_proto_inbound *in, ui
     return true;
 }
 
-void um_proto_ask_part_came(struct um_proto_inbound *in)
+void um_proto_ask_peer_moves(const struct um_core_peer *peer)
 {
-    struct um_proto_asked *asked = &um_proto_peer_of(in->peer)->asked;
+    struct um_proto_asked *asked = &um_proto_peer_of(peer)->asked;
     asked->parts++;
     asked->stalled_at = 0;
+}
+
+void um_proto_ask_part_came(struct um_proto_inbound *in)
+{
+    um_proto_ask_peer_moves(in->peer);
     if (in->moved == in->arrival.len)
-        asked->shy /= 2;
+        um_proto_peer_of(in->peer)->asked.shy /= 2;
 }
 
 bool um_proto_ask_resume(struct um_proto_inbound *in)

@@ -1,7 +1,7 @@
 /*
  * Eager, in segments: a lone message of 16 to 512 KiB. Its receiver copies one segment while the next one is written.
  * The sender writes all of them at once. A message that follows another one without a call of progress in between goes
- * so only if it is longer than a record and shorter than 64 KiB.
+ * so only if it is longer than a record and not longer than 256 KiB, in the longest segments that the lane takes.
  *
  *   sender                                   receiver
  *   FIRST {tag, data, total}       ──────→   match → the posted buffer, or aside (unexpected)
@@ -110,7 +110,7 @@ uint32_t um_proto_segments_fit(const struct um_core_ep *ep, const struct um_prot
     const uint32_t usual = lane->machine->lane_body_max(lane, lane->body_max);
     const uint32_t segment = is_alone            ? segment_of((uint32_t)len, usual)
                              : len < STREAM_LONG ? usual
-                                                 : segment_of((uint32_t)len, um_proto_part_max(lane, false));
+                                                 : um_proto_part_max(lane, false);
     return has_room(lane, (uint32_t)len, segment) && ++own->unasked_sent[class] % UM_UNASKED_SERIES ? segment : 0;
 }
 
@@ -206,6 +206,16 @@ static void segmented_end(struct um_core_ep *ep, struct um_proto_segmented *s, i
     }
 }
 
+static void segment_came(struct um_core_ep *ep, struct um_proto_segmented *s, const struct um_record *rec)
+{
+    segment_place(ep, s, rec->body, rec->len);
+    if (s->moved < s->arrival.len)
+        return;
+    if (s->came.began)
+        um_proto_way_came_unasked(ep, s->arrival.peer, &s->came);
+    segmented_end(ep, s, 0);
+}
+
 /* Returns the place for a message in segments that begins; NULL: no memory. */
 static struct um_proto_segmented *segmented_of(struct um_proto_peer *own)
 {
@@ -221,7 +231,7 @@ int um_proto_segments_first_arrived(struct um_core_ep *ep, struct um_core_peer *
     struct um_proto_segmented *s = segmented_of(um_proto_peer_of(peer));
     if (!s)
         return -ENOMEM;
-    if (s->is_open || !rec->body || header.total > UM_SEGMENTED_MAX || rec->len >= header.total)
+    if (s->is_open || !rec->body || header.total > UM_SEGMENTED_MAX || rec->len > header.total)
         return -EPROTO;
     *s = (struct um_proto_segmented){.arrival = {.peer = peer,
                                                  .tag = header.tag,
@@ -240,7 +250,7 @@ int um_proto_segments_first_arrived(struct um_core_ep *ep, struct um_core_peer *
     if (um_proto_way_times_unasked(ep, peer, header.total))
         s->came = (struct um_proto_came){
             .began = um_clock_ns(), .len = header.total, .copies = s->dest.recv ? 2 : UNEXPECTED_COPIES};
-    segment_place(ep, s, rec->body, rec->len);
+    segment_came(ep, s, rec);
     return 0;
 }
 
@@ -250,12 +260,7 @@ int um_proto_segments_next_arrived(struct um_core_ep *ep, struct um_core_peer *p
     struct um_proto_segmented *s = um_proto_peer_of(peer)->segmented;
     if (!s || !s->is_open || !rec->body || header->offset != s->moved || rec->len > s->arrival.len - s->moved)
         return -EPROTO;
-    segment_place(ep, s, rec->body, rec->len);
-    if (s->moved < s->arrival.len)
-        return 0;
-    if (s->came.began)
-        um_proto_way_came_unasked(ep, peer, &s->came);
-    segmented_end(ep, s, 0);
+    segment_came(ep, s, rec);
     return 0;
 }
 

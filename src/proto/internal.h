@@ -36,18 +36,19 @@ static inline uint32_t um_proto_wire_op_flags(uint8_t wire_flags)
 /* Of ask.c: how the peer reacts when this side asks it for a body. */
 struct um_proto_asked {
     struct um_list watched;     /* bodies that are taken back if no part comes, in the order of the questions */
-    struct um_core_job looking; /* looks whether that is due, while there is one */
+    struct um_core_job looking; /* looks whether the first of them is due; in ep->jobs while there is any */
     uint64_t quiet_at;          /* ns; when the peer last made progress, as far as that job knows */
-    uint32_t quiet;             /* its looks since then */
+    uint32_t quiet;             /* its looks without a new part */
     uint32_t parts_seen;        /* `parts` at that time */
-    uint32_t parts;             /* parts that came and bodies taken back: a change restarts the wait for other bodies */
-    uint64_t stalled_at;        /* ns; when a body was taken back; 0: a part has come since, or none was taken back */
-    uint16_t shy;       /* how many bodies are moved without asking after one that did not come: 0, 1, 3, 7, ... */
-    uint16_t left;      /* how many of these bodies are still to come */
-    uint64_t ended_at;  /* ns; when the last body of the peer that was measured was complete */
-    uint8_t pauses;     /* bodies in a row that came UM_PAUSE_NS after the one before, up to UM_PAUSES (way.c) */
-    bool drops;         /* a body of the peer was taken back at some time: parts of it may still come */
-    bool is_unreadable; /* the peer's memory cannot be read: its bodies are asked for and never taken back */
+    uint32_t parts;      /* parts that came, of messages unasked as well, and bodies taken back: a change restarts
+                          * the wait for other bodies */
+    uint64_t stalled_at; /* ns; when a body was taken back; 0: a part has come since, or none was taken back */
+    uint16_t shy;        /* how many bodies are moved without asking after one that did not come: 0, 1, 3, 7, ... */
+    uint16_t left;       /* how many of these bodies are still to come */
+    uint64_t ended_at;   /* ns; when the last body of the peer that was measured was complete */
+    uint8_t pauses;      /* bodies in a row that came UM_PAUSE_NS after the one before, up to UM_PAUSES (way.c) */
+    bool drops;          /* a body of the peer was taken back at some time: parts of it may still come */
+    bool is_unreadable;  /* the peer's memory cannot be read: its bodies are asked for and never taken back */
 };
 
 /* Of way.c: bodies that move in both directions. */
@@ -215,6 +216,7 @@ struct um_proto_way_taken {
     bool is_lone;        /* read: more time had passed since the last body (of any way) ended than its copy took */
     bool has_choice;     /* read: it is measured for the choice between this side alone and both */
     bool is_mappable;    /* it can be mapped, but goes another way */
+    uint64_t began;      /* ns; read: when its first copy began */
     uint64_t read_began; /* ns; when the copy under way began */
     uint64_t read_ns;    /* ns; read: what reading it took; asked for: read_ns of the endpoint at that time */
     uint64_t pushed;     /* bytes; `pushed` of the endpoint when it was asked for */
@@ -223,11 +225,11 @@ struct um_proto_way_taken {
 
 /* What ask.c notes about a body that was asked for. */
 struct um_proto_watch {
-    struct um_list link; /* in um_proto_peer.asked.watched */
-    uint64_t asked_at;   /* ns */
-    uint64_t read_ns;    /* ns; what reading it takes, as far as known then */
-    bool is_taken_back;  /* it was asked for, then read after all */
-    bool went_on;        /* since then parts came and were dropped, or bytes were read */
+    struct um_list link;  /* in um_proto_peer.asked.watched */
+    uint64_t asked_at;    /* ns */
+    uint64_t patience_ns; /* ns; what reading it takes, as far as known then */
+    bool is_taken_back;   /* it was asked for, then read after all */
+    bool went_on;         /* since then parts came and were dropped, or bytes were read */
 };
 
 /* What rndv_both.c notes about a body. */
@@ -419,9 +421,11 @@ void um_proto_way_came_unasked(const struct um_core_ep *ep, const struct um_core
 
 /* Asks the sender to send the body in records. False: the answer finds no place now. */
 bool um_proto_ask_records(struct um_proto_inbound *in);
-/* As um_proto_ask_records(), for a body that can be read as well, in read_ns (0: not known): it is taken back if no
- * part comes. */
-bool um_proto_ask_watched(struct um_core_ep *ep, struct um_proto_inbound *in, uint64_t read_ns);
+/* As um_proto_ask_records(), for a body that can be read as well: it is taken back if no part comes. patience_ns: what
+ * reading takes (0: not known), for so long its sender may be reading itself. */
+bool um_proto_ask_watched(struct um_core_ep *ep, struct um_proto_inbound *in, uint64_t patience_ns);
+/* Something came that shows that the peer makes progress. */
+void um_proto_ask_peer_moves(const struct um_core_peer *peer);
 /* A part of a body that was asked for was copied. */
 void um_proto_ask_part_came(struct um_proto_inbound *in);
 /* Must a part be dropped, because its body was taken back? in: NULL when there is no body with its token. */

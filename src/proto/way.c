@@ -29,6 +29,10 @@
 /* A sender computes between its bodies if UM_PAUSES bodies in a row began later than this after the end of the one
  * before. */
 #define UM_PAUSE_NS INT64_C(80000)
+
+/* A sender that was asked for a body is not waited for any longer, though reading the body may take longer: a sender
+ * that is reading itself makes progress after each step. */
+#define UM_PATIENCE_NS UINT64_C(500000)
 enum { UM_PAUSES = 4, UM_TIMED_EVERY = 4 /* of the messages of such a sender that come unasked */ };
 
 /* The two ways of each choice. */
@@ -125,7 +129,10 @@ static bool choose_mapped(struct um_core_ep *ep, struct um_proto_inbound *in)
 static bool ask_if_better(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     const struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
-    if (!b || !choose_records(ep, in) || !um_proto_ask_watched(ep, in, um_proto_rate_ns(&b->reading, in->arrival.len)))
+    if (!b || !choose_records(ep, in))
+        return false;
+    const uint64_t reading_ns = um_proto_rate_ns(&b->reading, in->arrival.len);
+    if (!um_proto_ask_watched(ep, in, reading_ns < UM_PATIENCE_NS ? reading_ns : UM_PATIENCE_NS))
         return false;
     in->way.chosen = UM_WAY_PUSH;
     in->way.read_ns = b->read_ns;
@@ -227,8 +234,10 @@ static int read_ended(struct um_core_ep *ep, struct um_proto_inbound *in, int re
 {
     struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
     uint64_t end = um_clock_ns(), took = end - in->way.read_began;
-    if (in->way.read_ns == 0)
+    if (in->way.read_ns == 0) {
+        in->way.began = in->way.read_began;
         in->way.is_lone = came_alone(b, in->way.read_began, took);
+    }
     took += time_between(ep, in->way.read_began, took);
     in->watch.went_on = in->watch.went_on || (in->watch.is_taken_back && ret == 0);
     b->read_ns += took;
@@ -373,7 +382,7 @@ void um_proto_way_learn(struct um_core_ep *ep, const struct um_proto_inbound *in
     else
         learn_read(b, in);
     if (in->op == UM_WIRE_RTS)
-        note_pause(in->peer, in->watch.asked_at ? in->watch.asked_at : in->way.read_began, b->ended_at);
+        note_pause(in->peer, in->watch.asked_at ? in->watch.asked_at : in->way.began, b->ended_at);
 }
 
 /* ---- messages that come unasked ---- */
@@ -432,7 +441,7 @@ void um_proto_way_came_unasked(const struct um_core_ep *ep, const struct um_core
 void um_proto_way_unasked_part(const struct um_core_ep *ep, const struct um_core_peer *peer, uint32_t len)
 {
     struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
-    um_proto_peer_of(peer)->asked.parts++; /* parts of bodies that were asked for come behind it */
+    um_proto_ask_peer_moves(peer); /* parts of bodies that were asked for come behind it */
     if (b)
         part_came(b, len);
 }

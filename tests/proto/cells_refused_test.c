@@ -114,10 +114,43 @@ static void no_message_is_longer_than_a_block(void **state)
     }
 }
 
+/* Bodies of words: one of 64 KiB is the longest, and it may not reach beyond its block. */
+static void no_body_is_longer_than_a_long_one(void **state)
+{
+    enum { OP = UM_WIRE_EAGER | UM_OP_WORDS, MOST_WORDS = UM_LONG_BODY / UM_CELL_WORD - 1 };
+    (void)state;
+    static const struct {
+        uint32_t before, words;
+        bool is_good;
+    } cases[] = {{0, MOST_WORDS, true},
+                 {0, MOST_WORDS + 1, false},
+                 {MOST_WORDS, MOST_WORDS, true},
+                 {MOST_WORDS, MOST_WORDS + 1, false},
+                 {ALL / UM_CELL_WORD, MOST_WORDS, true},
+                 {0, ALL, false}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct world w;
+        open_wide(&w);
+        if (cases[i].before)
+            commit_op(&w, OP, UM_LEN_CELL | cases[i].before, 0);
+        assert_false(is_refused(&w));
+        commit_op(&w, OP, UM_LEN_CELL | cases[i].words, UM_FLAG_PASS);
+        assert_int_equal(is_refused(&w), !cases[i].is_good);
+        world_close(&w);
+    }
+    struct world w;
+    open_wide(&w);
+    commit_word(&w, UM_LEN_CELL | ALL, 0);
+    commit_op(&w, OP, UM_LEN_CELL | MOST_WORDS, 0);
+    assert_false(is_refused(&w));
+    commit_op(&w, OP, UM_LEN_CELL | MOST_WORDS, UM_FLAG_PASS);
+    assert_true(is_refused(&w)); /* there are 48 KiB left */
+    world_close(&w);
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(blocks_are_passed_one_by_one),
-    cmocka_unit_test(a_cell_that_the_sender_has_not_is_refused),
-    cmocka_unit_test(one_message_lies_in_one_cell),
-    cmocka_unit_test(no_message_is_longer_than_a_block),
+    cmocka_unit_test(blocks_are_passed_one_by_one),      cmocka_unit_test(a_cell_that_the_sender_has_not_is_refused),
+    cmocka_unit_test(one_message_lies_in_one_cell),      cmocka_unit_test(no_message_is_longer_than_a_block),
+    cmocka_unit_test(no_body_is_longer_than_a_long_one),
 };
 WORLD_MAIN("cells_refused", tests)

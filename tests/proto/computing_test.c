@@ -179,7 +179,7 @@ static void a_sender_that_computes_is_not_invited_to_help(void **state)
 /* Its sender may be reading a body itself. Were it given no more time, two that read each other's would go on so. */
 static void a_body_is_waited_for_as_long_as_reading_it_takes(void **state)
 {
-    enum { LONG_NS = 1000000 };
+    enum { LONG_NS = 400000 };
     (void)state;
     struct world w;
     open_timed(&w, LONG_NS);

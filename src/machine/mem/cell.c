@@ -21,6 +21,8 @@
 static_assert((int)UM_BIG_BODY == (int)UM_LEN_MASK + 1, "a cell takes the bodies that a ring takes");
 static_assert((int)UM_OPCODE_MAX <= (int)UM_OP_MASK && (UM_OP_MASK + 1) * UM_CELL_BLOCKS == 256,
               "a record's op names its block, too");
+static_assert((UM_LEN_MASK + 1) * UM_CELL_WORD >= UM_BLOCK_BYTES && (int)UM_LONG_BODY <= (int)UM_BLOCK_BYTES,
+              "a block takes a long body");
 static_assert(UM_BLOCK_BYTES % UM_BODY_ALIGN == 0 && UM_BLOCK_BYTES >= UM_BIG_BODY, "a block takes any body");
 
 /* ---- where cells are ---- */
@@ -127,6 +129,12 @@ struct um_mem_cell *um_mem_cell_pick(struct um_mem_lane *lane)
     return cell;
 }
 
+bool um_mem_cell_takes_long(const struct um_mem_lane *lane, uint32_t body_len)
+{
+    const uint32_t used = lane->writes ? lane->cell_used : 0;
+    return lane->exchanges && body_len % UM_CELL_WORD == 0 && used + body_len <= UM_BLOCK_BYTES;
+}
+
 void um_mem_cell_claim(struct um_mem_lane *lane, struct um_mem_cell *cell, struct um_slot *slot)
 {
     lane->claimed = cell;
@@ -138,16 +146,20 @@ uint32_t um_mem_cell_commit(struct um_mem_lane *lane, const struct um_slot *slot
 {
     uint32_t flags = 0;
     struct um_mem_cell *cell = lane->claimed;
+    const bool is_long = slot->body_len > lane->ring.body_max;
+    const uint32_t next_len = is_long ? slot->body_len : lane->ring.body_max;
     lane->cell_used = (lane->writes ? lane->cell_used : 0) + um_mem_body_space(slot->body_len);
     lane->writes = cell;
     lane->cell_head = lane->head;
-    if (!slot->more || UM_BLOCK_BYTES - lane->cell_used < lane->ring.body_max) {
+    if (!slot->more || UM_BLOCK_BYTES - lane->cell_used < next_len) {
         flags = UM_FLAG_PASS;
         cell->here &= (uint8_t) ~(1 << lane->block);
         lane->writes = NULL;
     }
-    const uint32_t len = UM_LEN_CELL | (cell == &lane->cell ? 0 : UM_LEN_OTHER) | (slot->body_len - 1);
-    return flags | len << 8 | (uint32_t)lane->block << (24 + UM_OP_UPPER_SHIFT);
+    const uint32_t length = is_long ? slot->body_len / UM_CELL_WORD : slot->body_len;
+    const uint32_t len = UM_LEN_CELL | (cell == &lane->cell ? 0 : UM_LEN_OTHER) | (length - 1);
+    const uint32_t op = (uint32_t)lane->block << UM_OP_UPPER_SHIFT | (is_long ? UM_OP_WORDS : 0);
+    return flags | len << 8 | op << 24;
 }
 
 /* ---- the receiver ---- */
@@ -160,6 +172,12 @@ static struct um_mem_cell *cell_of(struct um_mem_rx *rx, uint32_t len)
     if (!rx->link)
         return NULL;
     return rx->link->lane ? &rx->link->lane->cell : &rx->link->kept;
+}
+
+/* Returns the bytes of the body that a record names. */
+static uint32_t len_of(uint8_t op, uint32_t len)
+{
+    return ((len & UM_LEN_MASK) + 1) * (op & UM_OP_WORDS ? UM_CELL_WORD : 1);
 }
 
 /* Returns where the next body in that block begins. */
@@ -178,7 +196,7 @@ bool um_mem_cell_is_good(struct um_mem_rx *rx, uint8_t op, uint32_t len)
         return false;
     if (cell != &rx->cell && rx->link->lane && is_given_back(rx->link->lane))
         return false;
-    return body_at(rx) + (len & UM_LEN_MASK) + 1 <= UM_BLOCK_BYTES;
+    return len_of(op, len) <= UM_LONG_BODY && body_at(rx) + len_of(op, len) <= UM_BLOCK_BYTES;
 }
 
 const void *um_mem_cell_offer(struct um_mem_rx *rx, uint8_t op, uint32_t *len_p)
@@ -187,7 +205,7 @@ const void *um_mem_cell_offer(struct um_mem_rx *rx, uint8_t op, uint32_t *len_p)
     rx->reads = cell_of(rx, *len_p);
     rx->block = op >> UM_OP_UPPER_SHIFT;
     rx->cell_at = at;
-    rx->cell_len = *len_p = (*len_p & UM_LEN_MASK) + 1;
+    rx->cell_len = *len_p = len_of(op, *len_p);
     rx->cell_record = rx->head;
     return rx->reads->at + rx->block * (size_t)UM_BLOCK_BYTES + at;
 }

@@ -240,11 +240,11 @@ static int lane_make_room(struct um_mem_lane *lane, uint32_t body_len)
  * no block there: it would take a whole one for itself. */
 static inline void lane_long_claim(struct um_mem_lane *lane, uint32_t start, bool begins, struct um_slot *slot)
 {
-    const bool is_long = slot->body_len > lane->ring.body_max; /* in the ring alone */
+    const bool takes = slot->body_len <= lane->ring.body_max || um_mem_cell_takes_long(lane, slot->body_len);
     const bool is_first = begins || um_mem_lane_begins_promised(lane);
     const bool is_lone = lane->lone_goes_on || (is_first && um_mem_lane_is_alone(lane));
-    struct um_mem_cell *cell = is_long ? NULL : lane->writes;
-    if (!cell && !is_long && (is_lone || (lane->exchanges && slot->body_len == lane->ring.body_max)))
+    struct um_mem_cell *cell = takes ? lane->writes : NULL;
+    if (!cell && takes && (is_lone || (lane->exchanges && slot->body_len >= lane->ring.body_max)))
         cell = um_mem_cell_pick(lane);
     const bool is_plain = cell ? !is_lone
                                : !lane->lone_goes_on && !lane->is_fresh &&

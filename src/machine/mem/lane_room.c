@@ -67,10 +67,10 @@ void um_mem_lane_claim_in_front(struct um_mem_lane *lane, uint32_t start, struct
 
 uint32_t um_mem_lane_long_max(const struct um_mem_lane *lane, bool goes_on)
 {
-    enum { RECORDS = 32 }; /* without a body in a cell: then there is no stream in the other direction */
+    enum { RECORDS = 32 }; /* without a body in a cell: so many, and no block has come back, is a stream one way */
     if (um_mem_lane_promised(lane))
         return lane->promised_len;
     const bool takes_long = lane->wide_map.base && !lane->is_fresh && !lane->link->port->mapper->observe;
     const bool is_lone = lane->lone_goes_on || (!goes_on && um_mem_lane_is_alone(lane));
-    return takes_long && !is_lone && !lane->exchanges && lane->head - lane->cell_head > RECORDS ? UM_LONG_BODY : 0;
+    return takes_long && !is_lone && (lane->exchanges || lane->head - lane->cell_head > RECORDS) ? UM_LONG_BODY : 0;
 }

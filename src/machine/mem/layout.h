@@ -57,11 +57,13 @@ enum {
 };
 
 /* The len of a record whose body lies in a cell: UM_LEN_CELL, which cell, and the body's length less 1. The record's op
- * names the block: UM_OP_UPPER_SHIFT. The length of a body in a ring may have more bits than len: op has the upper ones
- * in that place. */
+ * names the block: UM_OP_UPPER_SHIFT. With UM_OP_WORDS in op the length is one of words, not of bytes. The length of a
+ * body in a ring may have more bits than len: op has the upper ones in the place of the block. */
 enum {
     UM_OP_UPPER_SHIFT = 5,
     UM_OP_MASK = (1 << UM_OP_UPPER_SHIFT) - 1,
+    UM_OP_WORDS = UM_OPCODE_BODY_MAX + 1,
+    UM_CELL_WORD = 8, /* bytes */
     UM_LEN_CELL = 0x8000,
     UM_LEN_OTHER = 0x4000, /* the cell of the lane in the other direction */
     UM_LEN_MASK = 0x3fff,

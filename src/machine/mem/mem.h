@@ -421,6 +421,9 @@ void um_mem_link_joined(struct um_link *base, struct um_rx *rx_base);
 /* Returns the cell of the block that the next body may go into, and notes the block: the one that came last from the
  * peer, if it is here, or another one. NULL: none is here; this is noted, too. */
 struct um_mem_cell *um_mem_cell_pick(struct um_mem_lane *lane);
+/* May a body of more than a record go into the block that is being written, or a new one? Only in streams both ways, if
+ * its length is one of words. */
+bool um_mem_cell_takes_long(const struct um_mem_lane *lane, uint32_t body_len);
 /* Puts the body of a claim into that cell. */
 void um_mem_cell_claim(struct um_mem_lane *lane, struct um_mem_cell *cell, struct um_slot *slot);
 /* As um_mem_lane_long_commit(), for a body in a cell. */

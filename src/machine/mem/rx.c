@@ -117,7 +117,8 @@ static inline bool record_is_in_cell(struct um_mem_rx *rx, uint64_t word)
 {
     const uint8_t op = (uint8_t)(word >> 32), flags = (uint8_t)(word >> 40);
     const uint32_t len = (uint32_t)(word >> 48);
-    return (op & UM_OP_MASK) != 0 && flags & UM_FLAG_MACHINE && len & UM_LEN_CELL && um_mem_cell_is_good(rx, op, len);
+    return (op & UM_OPCODE_BODY_MAX) && flags & UM_FLAG_MACHINE && len & UM_LEN_CELL &&
+           um_mem_cell_is_good(rx, op, len);
 }
 
 /* Returns the bytes of a long body; 0: the record has none, or is invalid. */
@@ -185,7 +186,7 @@ static __attribute__((noinline)) bool offer_other(struct um_mem_rx *rx, uint64_t
         record_offer(rx, word, (uint32_t)(word >> 48), rec_p, true);
     else
         return false;
-    rec_p->op &= UM_OP_MASK;
+    rec_p->op &= len ? UM_OP_MASK : UM_OPCODE_BODY_MAX;
     return true;
 }
 

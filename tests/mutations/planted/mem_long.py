@@ -53,7 +53,7 @@ MUTATIONS = [
     (
         "a block's number is lost",
         "src/machine/mem/cell.c",
-        " | (uint32_t)lane->block << (24 + UM_OP_UPPER_SHIFT)",
+        "(uint32_t)lane->block << UM_OP_UPPER_SHIFT | ",
         "",
         ["proto cells sim"],
     ),
@@ -88,8 +88,8 @@ MUTATIONS = [
     (
         "a message may reach beyond its block",
         "src/machine/mem/cell.c",
-        "+ 1 <= UM_BLOCK_BYTES;",
-        "+ 1 <= UM_CELL_BYTES;",
+        "body_at(rx) + len_of(op, len) <= UM_BLOCK_BYTES;",
+        "body_at(rx) + len_of(op, len) <= UM_CELL_BYTES;",
         ["proto cells_refused sim"],
     ),
     (
@@ -116,9 +116,30 @@ MUTATIONS = [
     (
         "a long message goes on in its block beyond the end",
         "src/machine/mem/cell.c",
-        " || UM_BLOCK_BYTES - lane->cell_used < lane->ring.body_max",
+        " || UM_BLOCK_BYTES - lane->cell_used < next_len",
         "",
         ["proto cells sim"],
+    ),
+    (
+        "a long body may begin where it does not fit",
+        "src/machine/mem/cell.c",
+        " && used + body_len <= UM_BLOCK_BYTES;",
+        ";",
+        ["proto cells_long sim"],
+    ),
+    (
+        "a long body's length is one of bytes",
+        "src/machine/mem/cell.c",
+        "is_long ? slot->body_len / UM_CELL_WORD : slot->body_len;",
+        "slot->body_len;",
+        ["proto cells_long sim"],
+    ),
+    (
+        "a body of a peer in a block may be longer than any",
+        "src/machine/mem/cell.c",
+        "len_of(op, len) <= UM_LONG_BODY && ",
+        "",
+        ["proto cells_refused sim"],
     ),
     (
         "memory that is not coherent has cells",

@@ -2,6 +2,13 @@
 
 MUTATIONS = [
     (
+        "a message whose first segment is all of it never ends",
+        "src/proto/eager_segments.c",
+        "    segment_came(ep, s, rec);\n    return 0;\n}\n\nint um_proto_segments_next_arrived",
+        "    segment_place(ep, s, rec->body, rec->len);\n    return 0;\n}\n\nint um_proto_segments_next_arrived",
+        ["proto cells_long sim"],
+    ),
+    (
         "the bodies that are pushed one after the other count as one message",
         "src/proto/rndv_push.c",
         "    if (lane->machine->lane_has_room)\n        return false;\n",
@@ -32,8 +39,8 @@ MUTATIONS = [
     (
         "one pushed body makes up for all that were taken back",
         "src/proto/ask.c",
-        "asked->shy /= 2",
-        "asked->shy = 0",
+        "asked.shy /= 2",
+        "asked.shy = 0",
         ["proto crossing sim"],
     ),
     (
@@ -425,15 +432,15 @@ MUTATIONS = [
     (
         "a sender that reads itself is given no time for it",
         "src/proto/ask.c",
-        "UM_QUIET_NS + (int64_t)in->watch.read_ns;",
+        "UM_QUIET_NS + (int64_t)in->watch.patience_ns;",
         "UM_QUIET_NS;",
         ["proto computing sim"],
     ),
     (
         "parts behind a message that comes unasked are late",
         "src/proto/way.c",
-        "asked.parts++; /* parts of bodies that were asked for come behind it */",
-        "asked.parts += 0;",
+        "um_proto_ask_peer_moves(peer); /* parts of bodies that were asked for come behind it */",
+        "(void)peer;",
         ["proto computing sim"],
     ),
     (
