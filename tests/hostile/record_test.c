@@ -106,8 +106,8 @@ static void attack_segments(struct attack *a)
         first(a, UM_SEGMENTED_MAX + 1, 100);
         break;
     case 69:
-        first(a, 100, 100);
-        break; /* nothing is left for NEXT */
+        first(a, 100, 101);
+        break; /* beyond the total */
     case 70:
         first(a, 300, 100);
         break; /* the message before has not ended */

@@ -74,8 +74,33 @@ static void bytes_are_right_whatever_the_lengths(void **state)
     world_close(&w);
 }
 
+/* Another message's parts fill a block as far as the next long part does not fit. */
+static void a_long_part_goes_into_the_ring_if_the_block_has_no_room(void **state)
+{
+    enum { PARTS = 5 };
+    (void)state;
+    struct world w;
+    struct um_slot slot;
+    open_streams(&w);
+    struct um_lane *lane = peer_of(&w, 0, 1)->lane;
+    for (uint32_t i = 0; i < PARTS + 2; i++) {
+        const uint32_t len = i == PARTS ? UM_LONG_BODY : UM_BIG_BODY;
+        lane_of(&w, 0)->long_polls = lane_of(&w, 0)->link->port->empty_polls;
+        assert_int_equal(lane->machine->claim(lane, len, &slot), 0);
+        fill(slot.body, len, i);
+        *(struct um_proto_eager_wire *)slot.header = (struct um_proto_eager_wire){.tag = i};
+        slot.more = true;
+        lane->machine->commit(lane, &slot, UM_WIRE_EAGER, UM_WIRE_TAGGED, len);
+        assert_int_equal(place_of_last(&w, 0), i == PARTS ? RING : OWN_CELL);
+    }
+    for (uint32_t i = 0; i < PARTS + 2; i++)
+        take(&w, 1, i == PARTS ? UM_LONG_BODY : UM_BIG_BODY, i);
+    world_close(&w);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(long_parts_lie_in_blocks),
     cmocka_unit_test(bytes_are_right_whatever_the_lengths),
+    cmocka_unit_test(a_long_part_goes_into_the_ring_if_the_block_has_no_room),
 };
 WORLD_MAIN("cells_long", tests)
