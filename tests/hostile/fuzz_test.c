@@ -77,16 +77,26 @@ static uint32_t fuzz_ring(struct attack *a, uint8_t op, const void *header, size
  * names cells and blocks that it does not have. */
 static void fuzz_cells(struct attack *a)
 {
+    enum { LONGEST = UM_LONG_BODY + 64 };
     const uint32_t seldom = a->argument % 2 ? 30 : 400; /* one of so many is wrong */
     uint32_t ring, moved = 0, block = 0, used = 0;
     (void)um_mem_lane_body_max(&a->lane->base, UM_BIG_BODY);
     child_demand(um_mem_lane_take_wide(a->lane, &ring) == 0, "no wide ring");
     evil_record(a, UM_OPCODE_WIDEN, 0, ring, "", 0);
     unsigned char *cell = (unsigned char *)a->lane->wide_map.base + UM_WIDE_BYTES + UM_CELL_OFFSET;
-    const uint32_t total = UM_SEGMENTED_MAX - rnd(&a->random, UM_SEGMENTED_MAX / 2);
+    uint32_t total = 0;
     for (int i = 0; i < 200; i++) {
-        const uint32_t most = rnd(&a->random, 3) ? UM_BIG_BODY : 1 + rnd(&a->random, UM_BIG_BODY);
-        const uint32_t len = most < total - moved || rnd(&a->random, seldom) == 0 ? most : total - moved;
+        if (moved == 0) /* the first segment of a short message is all of it */
+            total = rnd(&a->random, 3) ? UM_SEGMENTED_MAX - rnd(&a->random, UM_SEGMENTED_MAX / 2)
+                                       : 1 + rnd(&a->random, LONGEST);
+        const bool is_long = rnd(&a->random, 2);
+        const uint32_t longest = !is_long ? UM_BIG_BODY : rnd(&a->random, seldom) ? UM_LONG_BODY : LONGEST;
+        const uint32_t room = used < UM_BLOCK_BYTES ? UM_BLOCK_BYTES - used : 0;
+        const uint32_t wish = rnd(&a->random, 3) ? longest : 1 + rnd(&a->random, longest);
+        const uint32_t most = wish > room && room && rnd(&a->random, seldom) ? room : wish;
+        const uint32_t left = most < total - moved || rnd(&a->random, seldom) == 0 ? most : total - moved;
+        const bool has_words = is_long && left >= UM_CELL_WORD;
+        const uint32_t len = has_words ? left / UM_CELL_WORD * UM_CELL_WORD : left < UM_BIG_BODY ? left : UM_BIG_BODY;
         const struct um_proto_first_wire first = {.tag = 9999, .total = total};
         const struct um_proto_next_wire next = {.offset = rnd(&a->random, seldom) ? moved : (uint32_t)number(a)};
         const bool is_first = moved == 0 || rnd(&a->random, seldom) == 0;
@@ -107,7 +117,8 @@ static void fuzz_cells(struct attack *a)
         const uint32_t other = rnd(&a->random, seldom) ? 0 : UM_LEN_OTHER;
         any_bytes(a, cell + rnd(&a->random, UM_CELL_BYTES - 64), 64);
         const uint32_t named = rnd(&a->random, seldom) ? block : rnd(&a->random, UM_CELL_BLOCKS);
-        evil_record(a, op | (uint8_t)(named << UM_OP_UPPER_SHIFT), flags, UM_LEN_CELL | other | (len - 1),
+        evil_record(a, (uint8_t)(op | named << UM_OP_UPPER_SHIFT | (has_words ? UM_OP_WORDS : 0)), flags,
+                    UM_LEN_CELL | other | ((has_words ? len / UM_CELL_WORD : len) - 1),
                     is_first ? (const void *)&first : &next, is_first ? sizeof(first) : sizeof(next));
         moved = moved + len < total ? moved + len : 0;
         if (flags & UM_FLAG_PASS) {
