@@ -1,7 +1,7 @@
 /*
  * Eager, in segments: a lone message of 16 to 512 KiB. Its receiver copies one segment while the next one is written.
  * The sender writes all of them at once. A message that follows another one without a call of progress in between goes
- * so only if it is longer than a record and not longer than 256 KiB, in the longest segments that the lane takes.
+ * so only if it is longer than a record and not longer than 256 KiB.
  *
  *   sender                                   receiver
  *   FIRST {tag, data, total}       ──────→   match → the posted buffer, or aside (unexpected)
@@ -33,7 +33,7 @@
 enum {
     UM_UNASKED_SERIES = 256,
     UM_UNASKED_FIRST = 16,
-    STREAM_LONG = 65536, /* bytes; shorter messages that are not alone have as few segments as they can */
+    STREAM_LONG = 65536, /* bytes; from here on, messages that are not alone have the longest segments that there are */
     STREAM_MAX = 262144, /* longer ones are announced */
     PARTS = 4,
     PART_MIN = UM_SPLIT_MIN / 2,

@@ -47,6 +47,8 @@ static void peer_freed(struct um_core_peer *peer)
     free(um_proto_peer_of(peer)->segmented);
 }
 
+static_assert((int)UM_OPCODES == (int)UM_OPCODE_BODY_MAX + 2, "only TAKEN is above, and it has no body");
+
 static const struct um_core_protocols protocols = {
     .ep_size = sizeof(struct um_proto_ep),
     .peer_size = sizeof(struct um_proto_peer),

@@ -29,11 +29,11 @@
 /* A sender computes between its bodies if UM_PAUSES bodies in a row began later than this after the end of the one
  * before. */
 #define UM_PAUSE_NS INT64_C(80000)
+enum { UM_PAUSES = 4, UM_TIMED_EVERY = 4 /* of the messages of such a sender that come unasked */ };
 
 /* A sender that was asked for a body is not waited for any longer, though reading the body may take longer: a sender
  * that is reading itself makes progress after each step. */
 #define UM_PATIENCE_NS UINT64_C(500000)
-enum { UM_PAUSES = 4, UM_TIMED_EVERY = 4 /* of the messages of such a sender that come unasked */ };
 
 /* The two ways of each choice. */
 enum { UM_BODY_READ, UM_BODY_PUSHED };

@@ -47,8 +47,7 @@ void open_wide(struct world *w)
     widen(w);
 }
 
-/* Returns the first word of the last record that the node has sent. */
-static uint64_t word_of_last(struct world *w, int node)
+uint64_t word_of_last(struct world *w, int node)
 {
     const struct um_mem_lane *lane = lane_of(w, node);
     return lane->ring.records[(lane->head - 1) & (lane->ring.record_count - 1)].word;

@@ -28,6 +28,8 @@ void widen(struct world *w);
 /* Opens two nodes and does the same. */
 void open_wide(struct world *w);
 
+/* Returns the first word of the last record that the node has sent. */
+uint64_t word_of_last(struct world *w, int node);
 /* Tells where the last body that the node has sent lies. */
 enum place place_of_last(struct world *w, int node);
 /* Returns the number of the block that the last body which the node has sent lies in. */

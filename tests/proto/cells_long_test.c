@@ -16,13 +16,13 @@ static void open_streams(struct world *w)
 /* Node 0 sends a message that is not alone, without a call of progress. Returns its last record's first word. */
 static uint64_t send_next(struct world *w, uint32_t len, uint32_t seed)
 {
-    const struct um_mem_lane *lane = lane_of(w, 0);
-    lane_of(w, 0)->long_polls = lane->link->port->empty_polls;
+    struct um_mem_lane *lane = lane_of(w, 0);
+    lane->long_polls = lane->link->port->empty_polls;
     um_proto_peer_of(peer_of(w, 0, 1))->body_sent_in = w->node[0].ep->turns;
     fill(from, len, seed);
     send_buf(w, 0, 1, from, len, seed, UM_OP_TAGGED, CTX(2));
     assert_int_equal(done_of(w, 0, CTX(2)).error, 0);
-    return lane->ring.records[(lane->head - 1) & (lane->ring.record_count - 1)].word;
+    return word_of_last(w, 0);
 }
 
 /* What is no whole number of words lies in the ring. */

@@ -129,17 +129,22 @@ struct um_mem_cell *um_mem_cell_pick(struct um_mem_lane *lane)
     return cell;
 }
 
+/* Returns the bytes in use of the block that is being written; 0: a new one begins. */
+static uint32_t used_of(const struct um_mem_lane *lane)
+{
+    return lane->writes ? lane->cell_used : 0;
+}
+
 bool um_mem_cell_takes_long(const struct um_mem_lane *lane, uint32_t body_len)
 {
-    const uint32_t used = lane->writes ? lane->cell_used : 0;
-    return lane->exchanges && body_len % UM_CELL_WORD == 0 && used + body_len <= UM_BLOCK_BYTES;
+    return lane->exchanges && body_len % UM_CELL_WORD == 0 && used_of(lane) + body_len <= UM_BLOCK_BYTES;
 }
 
 void um_mem_cell_claim(struct um_mem_lane *lane, struct um_mem_cell *cell, struct um_slot *slot)
 {
     lane->claimed = cell;
     lane->claim_bytes_end = lane->bytes_head;
-    slot->body = cell->at + lane->block * (size_t)UM_BLOCK_BYTES + (lane->writes ? lane->cell_used : 0);
+    slot->body = cell->at + lane->block * (size_t)UM_BLOCK_BYTES + used_of(lane);
 }
 
 uint32_t um_mem_cell_commit(struct um_mem_lane *lane, const struct um_slot *slot)
@@ -148,7 +153,7 @@ uint32_t um_mem_cell_commit(struct um_mem_lane *lane, const struct um_slot *slot
     struct um_mem_cell *cell = lane->claimed;
     const bool is_long = slot->body_len > lane->ring.body_max;
     const uint32_t next_len = is_long ? slot->body_len : lane->ring.body_max;
-    lane->cell_used = (lane->writes ? lane->cell_used : 0) + um_mem_body_space(slot->body_len);
+    lane->cell_used = used_of(lane) + um_mem_body_space(slot->body_len);
     lane->writes = cell;
     lane->cell_head = lane->head;
     if (!slot->more || UM_BLOCK_BYTES - lane->cell_used < next_len) {

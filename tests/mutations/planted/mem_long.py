@@ -123,7 +123,7 @@ MUTATIONS = [
     (
         "a long body may begin where it does not fit",
         "src/machine/mem/cell.c",
-        " && used + body_len <= UM_BLOCK_BYTES;",
+        " && used_of(lane) + body_len <= UM_BLOCK_BYTES;",
         ";",
         ["proto cells_long sim"],
     ),
