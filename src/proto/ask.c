@@ -54,6 +54,16 @@ void um_proto_ask_forget(struct um_core_ep *ep, struct um_proto_inbound *in)
         return;
     um_list_unlink(&asked->looking.link);
     ep->soon--;
+    for (struct um_list *first; (first = um_list_first(&asked->behind)) != NULL;) {
+        um_list_unlink(first);
+        um_core_job_start(ep, UM_CONTAINER(first, struct um_core_job, link));
+    }
+}
+
+void um_proto_ask_wait(struct um_proto_inbound *in)
+{
+    um_list_unlink(&in->job.link);
+    um_list_append(&um_proto_peer_of(in->peer)->asked.behind, &in->job.link);
 }
 
 /* Takes a body back: reads the parts of it that have not come. */

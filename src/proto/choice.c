@@ -33,12 +33,6 @@ static bool has_compared(const struct um_proto_choice_class *c)
     return c->trials > 0;
 }
 
-/* Returns the number of bodies of the present or next trial. */
-static unsigned tries_of(const struct um_proto_choice_class *c)
-{
-    return has_compared(c) ? UM_CHOICE_TRIES : UM_CHOICE_TRIES_FIRST;
-}
-
 /*
  * Called with the first body of a class. If the next smaller or the next larger class knows the better way, that way is
  * in use here too until a trial shows otherwise: a program that sends a few bodies of each size does not pay for trials
@@ -60,11 +54,10 @@ static void class_begin(struct um_proto_choice *choice, struct um_proto_choice_c
 /* Begins a trial. If some bodies of the first trial never told their cost, it goes on with as many others. */
 static void trial_begin(struct um_proto_choice_class *c)
 {
-    if (c->tried == 0 || has_compared(c)) {
+    if (has_compared(c))
         c->tried = 0;
-        c->best = c->middle = UINT16_MAX;
-    }
     c->trial = c->tried;
+    c->tries = has_compared(c) && c->trials < UM_CHOICE_FIRST ? UM_CHOICE_TRIES : UM_CHOICE_TRIES_LONG;
 }
 
 unsigned um_proto_choice_take(struct um_proto_choice *choice, uint64_t len)
@@ -76,9 +69,9 @@ unsigned um_proto_choice_take(struct um_proto_choice *choice, uint64_t len)
         c->left--;
         return c->way;
     }
-    if (c->trial == 0 || c->trial == tries_of(c))
+    if (c->trial == 0 || c->trial == c->tries)
         trial_begin(c);
-    if (++c->trial == tries_of(c))
+    if (++c->trial == c->tries)
         c->left = c->interval;
     return 1u - c->way;
 }
@@ -87,6 +80,12 @@ unsigned um_proto_choice_next(const struct um_proto_choice *choice, uint64_t len
 {
     const struct um_proto_choice_class *c = &choice->of[um_proto_choice_class(len)];
     return c->interval == 0 || c->left > 0 ? c->way : 1u - c->way;
+}
+
+bool um_proto_choice_compares(const struct um_proto_choice *choice, uint64_t len, unsigned way)
+{
+    const struct um_proto_choice_class *c = &choice->of[um_proto_choice_class(len)];
+    return c->interval > 0 && um_proto_choice_next(choice, len) == way && (c->left == 0 || c->trial > c->tried);
 }
 
 void um_proto_choice_try(struct um_proto_choice *choice, uint64_t len)
@@ -122,15 +121,37 @@ static void usual_learn(struct um_proto_choice_class *c, uint16_t sample)
     }
 }
 
-/* True if the trial has failed: after two bodies that cost more than the way in use, or one that takes more than twice
- * as long. The first trial fails only if none of UM_CHOICE_TRIES bodies takes less than that. */
+/* Returns the lowest cost of the trial's bodies so far. */
+static uint16_t trial_best(const struct um_proto_choice_class *c)
+{
+    uint16_t best = c->sample[0];
+    for (unsigned i = 1; i < c->tried; i++)
+        best = c->sample[i] < best ? c->sample[i] : best;
+    return best;
+}
+
+/* Returns the median cost of the last bodies of a whole trial: of all if it is short, of five if it is long. */
+static uint16_t trial_cost(const struct um_proto_choice_class *c)
+{
+    const unsigned first = c->tries > UM_CHOICE_TRIES ? UM_CHOICE_TRIES : 0, count = c->tries - first;
+    uint16_t sorted[UM_CHOICE_TRIES_LONG] = {0};
+    for (unsigned i = 0, j; i < count; i++) {
+        for (j = i; j > 0 && sorted[j - 1] > c->sample[first + i]; j--)
+            sorted[j] = sorted[j - 1];
+        sorted[j] = c->sample[first + i];
+    }
+    return sorted[count / 2];
+}
+
+/* True if the trial has failed: all its bodies, two at least, take more than twice as long as the way in use, or none
+ * of more than half the trial takes less. The first trial fails only after three, and only if they take that long. */
 static bool trial_has_failed(const struct um_proto_choice_class *c)
 {
     const uint16_t usual = c->cost[c->way];
     const bool is_first = !has_compared(c);
-    if (!usual || (is_first && c->tried < UM_CHOICE_TRIES))
+    if (!usual || c->tried < (is_first ? UM_CHOICE_TRIES : 2))
         return false;
-    return c->best > usual + (c->tried > 1 && !is_first ? 0 : UM_OCTAVE);
+    return trial_best(c) > usual + (c->tried > c->tries / 2 && !is_first ? 0 : UM_OCTAVE);
 }
 
 /* Learns from a body of the trial. Returns whether the trial is over. */
@@ -138,29 +159,24 @@ static bool trial_learn(struct um_proto_choice_class *c, uint16_t sample)
 {
     if (c->tried == c->trial) /* a late body from the time when this way was in use */
         return false;
-    if (sample < c->best) {
-        c->middle = c->best;
-        c->best = sample;
-    } else if (sample < c->middle) {
-        c->middle = sample;
-    }
-    const bool is_full = ++c->tried == tries_of(c);
+    c->sample[c->tried++] = sample;
+    const bool is_full = c->tried == c->tries;
     if (!is_full && !trial_has_failed(c))
         return false;
-    c->cost[1 - c->way] = is_full ? c->middle : c->best;
-    if (c->trial < tries_of(c))
+    c->cost[1 - c->way] = is_full ? trial_cost(c) : trial_best(c);
+    if (c->trial < c->tries)
         c->left = c->interval;
     c->trial = c->tried = 0;
     return true;
 }
 
-/* Returns the interval until the next trial: so many times the present one, up to UM_CHOICE_LATE. The first trials
- * leave it as it is: they say little, because memory was never touched and rings have not grown. */
-static uint16_t later(const struct um_proto_choice_class *c, unsigned times)
+/* Returns the interval until the next trial: so many times the present one, up to a limit. The first trials leave it as
+ * it is: they say little, because memory was never touched and rings have not grown. */
+static uint16_t later(const struct um_proto_choice_class *c, unsigned times, unsigned limit)
 {
     if (c->trials < UM_CHOICE_FIRST)
         return c->interval;
-    return (uint16_t)(c->interval * times < UM_CHOICE_LATE ? c->interval * times : UM_CHOICE_LATE);
+    return (uint16_t)(c->interval * times < limit ? c->interval * times : limit);
 }
 
 void um_proto_choice_tell(struct um_proto_choice *choice, uint64_t len, unsigned way, uint64_t ns, uint64_t bytes)
@@ -174,17 +190,20 @@ void um_proto_choice_tell(struct um_proto_choice *choice, uint64_t len, unsigned
     if (way == c->way)
         usual_learn(c, sample);
     const uint16_t here = c->cost[c->way], there = c->cost[1 - c->way];
-    const bool proven = tried || c->told >= UM_CHOICE_PROOF;
-    if (proven && there && here && there + UM_MARGIN < here) {
+    const bool is_worse = there && here && there + UM_MARGIN < here;
+    if (!tried && is_worse && c->told >= UM_CHOICE_PROOF && c->left > UM_CHOICE_SOON)
+        c->left = UM_CHOICE_SOON; /* a trial decides, after what may have been an exception: caches adapt again */
+    if (tried && is_worse) {
         c->way = 1 - c->way;
         c->told = 0;
-        c->interval = later(c, 2); /* if the choice keeps changing, trials must still become rare */
+        c->interval = later(c, 2, UM_CHOICE_LATE); /* if the choice keeps changing, trials must still become rare */
         c->left = c->interval;
         c->trial = c->tried = 0;
         c->was = c->cost[c->way];
     } else if (tried) { /* the clearer the difference, the later the next trial */
         c->was = here;
-        c->interval = later(c, there > here + UM_CLEARLY ? 4 : 2);
+        c->interval =
+            later(c, there > here + UM_CLEARLY ? 4 : 2, there > here + UM_OCTAVE ? UM_CHOICE_LATEST : UM_CHOICE_LATE);
     }
 }
 

@@ -7,9 +7,10 @@
  * on whether both sides make progress, and on whose cache holds the body. Therefore the bodies themselves are measured:
  * the first bodies of a size class try both ways, then the better way is taken and each body updates its cost. From
  * time to time a trial sends a few bodies the other way. A trial has several bodies in a row, because caches have to
- * adapt; the second best of them counts. A trial ends early when its bodies are clearly slower, the first one only
- * after three. The first trials come soon after one another; later ones that change nothing become rarer. A class that
- * is new begins with the way that its neighbour has found better.
+ * adapt: after a change of the way, the first bodies may take twice as long as the later ones. The median of its last
+ * bodies counts. A trial ends early when its bodies are clearly slower. The first trials come soon after one another;
+ * later ones that change nothing become rarer, and longer. A class that is new begins with the way that its neighbour
+ * has found better.
  *
  * Owns: what an endpoint has learned. Must not know bodies, peers, records or the clock, nor what way 0 and way 1 are:
  * the owner of a choice names them. Threading: core.h.
@@ -22,25 +23,26 @@
 
 enum {
     UM_CHOICE_WAYS = 2,
-    UM_CHOICE_CLASSES = 10,    /* classes of sizes: below 32 KiB, below 64 KiB, ..., 8 MiB and more */
-    UM_CHOICE_TRIES = 3,       /* bodies of a trial */
-    UM_CHOICE_TRIES_FIRST = 8, /* bodies of the first trial: memory and caches are new to this way */
-    UM_CHOICE_PROOF = 8,       /* bodies that the way in use has moved, before it is compared */
-    UM_CHOICE_SOON = 16,       /* bodies between two trials, at least */
-    UM_CHOICE_LATE = 1024,     /* bodies between two trials, at most */
-    UM_CHOICE_FIRST = 4,       /* number of first trials after which the next one comes soon */
+    UM_CHOICE_CLASSES = 10,   /* classes of sizes: below 32 KiB, below 64 KiB, ..., 8 MiB and more */
+    UM_CHOICE_TRIES = 3,      /* bodies of the second trial and of the next few */
+    UM_CHOICE_TRIES_LONG = 8, /* bodies of any other trial; the first 3 are not counted: caches adapt */
+    UM_CHOICE_PROOF = 8,      /* bodies that the way in use has moved, before it is compared */
+    UM_CHOICE_SOON = 16,      /* bodies between two trials, at least */
+    UM_CHOICE_LATE = 1024,    /* bodies between two trials, at most */
+    UM_CHOICE_LATEST = 4096,  /* the same, if the other way takes more than twice as long */
+    UM_CHOICE_FIRST = 4,      /* number of first trials after which the next one comes soon */
 };
 
 struct um_proto_choice_class {
-    uint16_t cost[UM_CHOICE_WAYS]; /* log2 of ns for 2^20 bytes, in 64ths; 0: not known */
-    uint16_t was;                  /* cost of the way in use at the last comparison */
-    uint16_t best, middle;         /* lowest and second lowest cost in the present trial */
-    uint16_t left;                 /* bodies until the next trial */
-    uint16_t interval;             /* bodies between two trials */
-    uint8_t way;                   /* the way in use: the better one */
-    uint8_t told;                  /* bodies measured since this way is in use, up to UM_CHOICE_PROOF */
-    uint8_t trial, tried;          /* bodies of the present trial: chosen, measured */
-    uint8_t trials;                /* trials that have ended, up to UM_CHOICE_FIRST */
+    uint16_t cost[UM_CHOICE_WAYS];         /* log2 of ns for 2^20 bytes, in 64ths; 0: not known */
+    uint16_t was;                          /* cost of the way in use at the last comparison */
+    uint16_t sample[UM_CHOICE_TRIES_LONG]; /* costs in the present trial */
+    uint16_t left;                         /* bodies until the next trial */
+    uint16_t interval;                     /* bodies between two trials */
+    uint8_t way;                           /* the way in use: the better one */
+    uint8_t told;                          /* bodies measured since this way is in use, up to UM_CHOICE_PROOF */
+    uint8_t tries, trial, tried;           /* bodies of the present trial: in all, chosen, measured */
+    uint8_t trials;                        /* trials that have ended, up to UM_CHOICE_FIRST */
 };
 
 struct um_proto_choice {
@@ -53,6 +55,9 @@ unsigned um_proto_choice_class(uint64_t len);
 unsigned um_proto_choice_take(struct um_proto_choice *choice, uint64_t len);
 /* Returns what that would return, and counts nothing. */
 unsigned um_proto_choice_next(const struct um_proto_choice *choice, uint64_t len);
+/* Would the next body, of len bytes, go `way` to compare the ways: as the first one of a trial, or behind those of a
+ * trial that have not told their cost? */
+bool um_proto_choice_compares(const struct um_proto_choice *choice, uint64_t len, unsigned way);
 /* Counts a body of len bytes that goes the other way, in a trial that begins now or goes on. */
 void um_proto_choice_try(struct um_proto_choice *choice, uint64_t len);
 /* Was that way found better for such bodies? */
@@ -92,8 +97,8 @@ struct um_proto_loan {
 };
 
 enum {
-    UM_LOAN_MAX = 2 * UM_CHOICE_LATE, /* bodies; by then the sender has tried to ask for its bodies, too */
-    UM_LOAN_STILL = 64,               /* bodies; a sender that has read nothing for so many asks for its bodies */
+    UM_LOAN_MAX = 2 * UM_CHOICE_LATEST, /* bodies; by then the sender has tried to ask for its bodies, too */
+    UM_LOAN_STILL = 64,                 /* bodies; a sender that has read nothing for so many asks for its bodies */
 };
 
 #define UM_LOAN_PAUSE_NS UINT64_C(1000000000)

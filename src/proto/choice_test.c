@@ -82,9 +82,9 @@ static void a_trial_of_a_slow_way_costs_few_bodies(void **state)
     const int before = UM_CHOICE_TRIES;
     struct um_proto_choice much = {0}, some = {0};
     assert_int_equal(run(&much, LEN, before + UM_CHOICE_TRIES + UM_CHOICE_SOON, much_slower, 0), UM_CHOICE_TRIES);
-    assert_int_equal(run(&much, LEN, 1 + UM_CHOICE_SOON, much_slower, 0), 1);
-    assert_int_equal(run(&some, LEN, before + UM_CHOICE_TRIES_FIRST + UM_CHOICE_SOON, slower, 0),
-                     UM_CHOICE_TRIES_FIRST);
+    assert_int_equal(run(&much, LEN, 2 + UM_CHOICE_SOON, much_slower, 0), 2);
+    assert_int_equal(run(&some, LEN, before + UM_CHOICE_TRIES_LONG + UM_CHOICE_SOON, slower, 0),
+                     UM_CHOICE_TRIES_LONG);
     assert_int_equal(run(&some, LEN, 2 + UM_CHOICE_SOON, slower, 0), 2);
 }
 
@@ -154,7 +154,7 @@ static void what_changes_is_noticed(void **state)
     run(&c, LEN, 20, system_is_fast, 0); /* the way in use is measured with every body */
     assert_true(run(&c, LEN, 100, system_is_fast, 0) <= 10);
     run(&c, LEN, 2000, system_is_fast, 0);
-    run(&c, LEN, 2 * UM_CHOICE_LATE, ring_again, 0); /* the other way is tried now and then */
+    run(&c, LEN, 2 * UM_CHOICE_LATEST, ring_again, 0); /* the other way is tried now and then */
     assert_true(run(&c, LEN, 100, ring_again, 0) >= 90);
 }
 
@@ -179,7 +179,7 @@ static void bodies_announced_together_are_not_all_trials(void **state)
             um_proto_choice_tell(&c, LEN, READ, 10000, LEN);
         pushed += way[i] == PUSH;
     }
-    assert_true(pushed <= UM_CHOICE_TRIES_FIRST * (1 + 64 / (UM_CHOICE_SOON + UM_CHOICE_TRIES_FIRST)));
+    assert_true(pushed <= UM_CHOICE_TRIES_LONG * (1 + 64 / (UM_CHOICE_SOON + UM_CHOICE_TRIES_LONG)));
     for (int i = 0; i < 64; i++) {
         if (way[i] == PUSH)
             um_proto_choice_tell(&c, LEN, PUSH, 2500, LEN);

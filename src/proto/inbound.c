@@ -202,7 +202,7 @@ void um_proto_inbound_start(struct um_core_ep *ep, struct um_proto_inbound *in)
     in->job.step = inbound_step;
     in->start = in->dest.cursor;
     bool lives = in->class->step(ep, in);
-    if (lives && (!in->asked || in->op == UM_WIRE_READ) && !in->offer.shown)
+    if (lives && (!in->asked || in->op == UM_WIRE_READ) && !in->offer.shown && um_list_is_empty(&in->job.link))
         um_core_job_start(ep, &in->job);
 }
 

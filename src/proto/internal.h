@@ -36,6 +36,7 @@ static inline uint32_t um_proto_wire_op_flags(uint8_t wire_flags)
 /* Of ask.c: how the peer reacts when this side asks it for a body. */
 struct um_proto_asked {
     struct um_list watched;     /* bodies that are taken back if no part comes, in the order of the questions */
+    struct um_list behind;      /* bodies whose way is chosen when there is no such body, by the links of their jobs */
     struct um_core_job looking; /* looks whether the first of them is due; in ep->jobs while there is any */
     uint64_t quiet_at;          /* ns; when the peer last made progress, as far as that job knows */
     uint32_t quiet;             /* its looks without a new part */
@@ -383,7 +384,8 @@ int um_proto_rndv_push_arrived(struct um_core_ep *ep, struct um_core_peer *peer,
 int um_proto_way_open(struct um_core_ep *ep);
 void um_proto_way_close(struct um_core_ep *ep);
 /* Chooses the way of a message's body whose destination is known: notes it in the body (in->way, in->both.is_wanted).
- * True: the body was asked for, and comes in records. */
+ * True: the body was asked for, and comes in records;
+ * or it waits, and the way is not chosen yet. */
 bool um_proto_way_choose(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* Starts a copy of the body, or continues the one under way; measures the time that it takes. Results as
  * transfer_start() and transfer_poll(). */
@@ -393,7 +395,7 @@ int um_proto_way_read_on(struct um_core_ep *ep, struct um_proto_inbound *in);
 int um_proto_way_read_helped(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* Called before a part of a body that was asked for is copied. Returns the time (ns) for um_proto_way_came(); 0: it is
  * not needed. */
-uint64_t um_proto_way_coming(const struct um_proto_inbound *in);
+uint64_t um_proto_way_coming(const struct um_core_ep *ep, const struct um_proto_inbound *in);
 /* Called after the part was copied. */
 void um_proto_way_came(struct um_core_ep *ep, struct um_proto_inbound *in, uint32_t len, uint64_t coming_at);
 /* Notes that the peer has read or mapped a body that this side announced. */
@@ -435,6 +437,8 @@ bool um_proto_ask_drops(struct um_proto_inbound *in);
 bool um_proto_ask_resume(struct um_proto_inbound *in);
 /* Called when a body ends, moved or not. */
 void um_proto_ask_forget(struct um_core_ep *ep, struct um_proto_inbound *in);
+/* Puts the job of a body aside until its sender was asked for no other body (um_proto_asked.behind). */
+void um_proto_ask_wait(struct um_proto_inbound *in);
 
 /* ---- eager.c ---- */
 

@@ -28,6 +28,7 @@ static void peer_opened(struct um_core_peer *peer)
     um_list_init(&own->due);
     um_list_init(&own->answering.link);
     um_list_init(&own->asked.watched);
+    um_list_init(&own->asked.behind);
     um_list_init(&own->asked.looking.link);
 }
 

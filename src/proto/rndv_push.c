@@ -79,7 +79,7 @@ int um_proto_rndv_push_arrived(struct um_core_ep *ep, struct um_core_peer *peer,
     if (!in || !in->asked || in->op == UM_WIRE_READ || !rec->body || header->offset != in->moved ||
         rec->len > in->arrival.len - in->moved)
         return -EPROTO;
-    const uint64_t coming_at = in->way.chosen == UM_WAY_PUSH ? um_proto_way_coming(in) : 0;
+    const uint64_t coming_at = in->way.chosen == UM_WAY_PUSH ? um_proto_way_coming(ep, in) : 0;
     if (in->op == UM_WIRE_RTS) {
         um_proto_destination_place(&in->dest, in->moved, rec->body, rec->len);
     } else {

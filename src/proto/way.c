@@ -35,6 +35,9 @@ enum { UM_PAUSES = 4, UM_TIMED_EVERY = 4 /* of the messages of such a sender tha
  * that is reading itself makes progress after each step. */
 #define UM_PATIENCE_NS UINT64_C(500000)
 
+/* bytes of pushed bodies over which is_exchange() compares what came with what was sent. */
+#define UM_EXCHANGE_BYTES UINT64_C(524288)
+
 /* The two ways of each choice. */
 enum { UM_BODY_READ, UM_BODY_PUSHED };
 enum { UM_MAP_MAPPED, UM_MAP_PUSHED };
@@ -58,6 +61,10 @@ struct um_proto_ways {
     struct {
         uint64_t at, read_ns, pushed;
     } came; /* when the last pushed body was complete (ns), and read_ns and pushed at that time */
+    struct {
+        uint64_t sent, pushed; /* bytes sent in all, and pushed, at the last comparison */
+        bool is_on;            /* bodies go both ways: half as many bytes were sent as came, or more */
+    } exchange;
 };
 
 int um_proto_way_open(struct um_core_ep *ep)
@@ -155,7 +162,8 @@ static bool is_short_of_many(const struct um_proto_ways *b, uint64_t len)
     return len < 2 * UM_HELP_MIN && (int64_t)(um_clock_ns() - b->ended_at) < UM_LONE_NS;
 }
 
-/* Chooses, for a body that is read, whether its sender shall copy as well. One that computes would come too late. */
+/* Chooses, for a body that is read, whether its sender shall copy as well. One that computes, or was
+ * asked for other bodies, would come too late. */
 static bool choose_help(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
@@ -163,15 +171,37 @@ static bool choose_help(struct um_core_ep *ep, struct um_proto_inbound *in)
         return false;
     if (ep->config.bodies == UM_BODIES_BOTH)
         return true;
-    in->way.has_choice = !is_short_of_many(b, in->arrival.len) && !computes(in->peer);
+    in->way.has_choice = !is_short_of_many(b, in->arrival.len) && !computes(in->peer) &&
+                         um_list_is_empty(&um_proto_peer_of(in->peer)->asked.watched);
     return in->way.has_choice && um_proto_choice_take(&b->help, in->arrival.len) == UM_HELP_BOTH;
+}
+
+/*
+ * Does the body wait for those that its sender was asked for? If it is read or mapped to compare that with asking, or
+ * is the first one after a trial of asking, it does: otherwise the sender would be busy with the one way when the other
+ * one is measured. Those behind it wait, too, so that the sender is asked for nothing more and all waits end.
+ */
+static bool waits_for_asked(const struct um_core_ep *ep, const struct um_proto_inbound *in, bool can_map)
+{
+    const struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
+    const struct um_proto_asked *asked = &um_proto_peer_of(in->peer)->asked;
+    if (!b || um_list_is_empty(&asked->watched))
+        return false;
+    return !um_list_is_empty(&asked->behind) ||
+           (can_map ? um_proto_choice_compares(&b->map, in->arrival.len, UM_MAP_MAPPED)
+                    : um_proto_choice_compares(&b->body, in->arrival.len, UM_BODY_READ));
 }
 
 bool um_proto_way_choose(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     if (in->moved > 0)
         return false; /* it goes on as it began: what is asked for comes from the first byte on */
-    const bool is_mapped = um_proto_both_can(ep, in) && choose_mapped(ep, in);
+    const bool can_map = um_proto_both_can(ep, in);
+    if (waits_for_asked(ep, in, can_map)) {
+        um_proto_ask_wait(in);
+        return true;
+    }
+    const bool is_mapped = can_map && choose_mapped(ep, in);
     if (!is_mapped && ask_if_better(ep, in))
         return true;
     in->both.is_wanted = is_mapped || choose_help(ep, in);
@@ -272,10 +302,13 @@ int um_proto_way_read_helped(struct um_core_ep *ep, struct um_proto_inbound *in)
     return ret == -EINPROGRESS ? ret : read_ended(ep, in, ret);
 }
 
-/* Only the first part is timed, and only if its sender reads bodies of this side meanwhile: crossing_cost(). */
-uint64_t um_proto_way_coming(const struct um_proto_inbound *in)
+/* Only the first part is timed, and only if bodies go both ways: crossing_cost(). */
+uint64_t um_proto_way_coming(const struct um_core_ep *ep, const struct um_proto_inbound *in)
 {
-    return in->moved == 0 && um_proto_peer_of(in->peer)->crossing.read != in->way.peer_read ? um_clock_ns() : 0;
+    return in->moved == 0 && (um_proto_peer_of(in->peer)->crossing.read != in->way.peer_read ||
+                              um_proto_ep_of(ep)->ways->exchange.is_on)
+               ? um_clock_ns()
+               : 0;
 }
 
 /* Counts a part of a body that came in a record. */
@@ -303,31 +336,54 @@ void um_proto_way_peer_read(struct um_core_op *op)
  * bodies. */
 struct pushed {
     uint64_t start, now, own_ns, bytes;
+    bool is_alone; /* the body came alone, not behind others */
 };
 
-/* Returns what these bodies cost (ns). Their sender may have read bodies of this side meanwhile: that time is left out,
- * as a loan. */
-static uint64_t crossing_cost(struct um_proto_ways *b, const struct um_proto_inbound *in, const struct pushed *p)
+/* Does this side send bodies as well as receive them? */
+static bool is_exchange(const struct um_core_ep *ep, struct um_proto_ways *b)
 {
+    const uint64_t pushed = b->pushed - b->exchange.pushed;
+    if (pushed < UM_EXCHANGE_BYTES)
+        return b->exchange.is_on;
+    const uint64_t sent = um_core_ep_traffic(ep).bytes_sent;
+    b->exchange.is_on = sent - b->exchange.sent >= pushed / 2;
+    b->exchange.sent = sent;
+    b->exchange.pushed = b->pushed;
+    return b->exchange.is_on;
+}
+
+/*
+ * Returns what these bodies cost (ns). Their sender may have read bodies of this side meanwhile: that time is left out,
+ * as a loan. If both sides push streams, they take turns: the bodies of a turn come at the rate at which this side
+ * copies them, and the time in which it copies its own ones is between the turns. So they cost twice the copying at
+ * least.
+ */
+static uint64_t crossing_cost(const struct um_core_ep *ep, const struct um_proto_inbound *in, const struct pushed *p)
+{
+    struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
     struct um_proto_crossing *x = &um_proto_peer_of(in->peer)->crossing;
     const uint64_t took = p->now - p->start, ns = took > p->own_ns ? took - p->own_ns : 0;
     const uint64_t read = x->read - (x->read_came > in->way.peer_read ? x->read_came : in->way.peer_read);
+    const uint64_t copy_ns = um_proto_rate_ns(&b->placing, p->bytes);
+    const uint64_t least = is_exchange(ep, b) && !p->is_alone ? 2 * copy_ns : 0;
+    const bool has_loan = um_proto_loan_take(&x->loan, read > 0, p->now);
+    const uint64_t cost = has_loan ? um_proto_choice_pushed_ns(ns, um_proto_rate_ns(&b->reading, read), copy_ns) : ns;
     x->read_came = x->read;
-    if (!um_proto_loan_take(&x->loan, read > 0, p->now))
-        return ns;
-    return um_proto_choice_pushed_ns(ns, um_proto_rate_ns(&b->reading, read), um_proto_rate_ns(&b->placing, p->bytes));
+    return cost > least ? cost : least;
 }
 
 /* Pushed bodies overlap: the measurement begins at the end of the one before or when this one was asked for, whichever
  * is later. */
-static void learn_pushed(struct um_proto_ways *b, const struct um_proto_inbound *in)
+static void learn_pushed(const struct um_core_ep *ep, const struct um_proto_inbound *in)
 {
+    struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
     const bool alone = b->came.at <= in->watch.asked_at;
     const struct pushed p = {.start = alone ? in->watch.asked_at : b->came.at,
                              .now = um_clock_ns(),
                              .own_ns = b->read_ns - (alone ? in->way.read_ns : b->came.read_ns),
-                             .bytes = b->pushed - (alone ? in->way.pushed : b->came.pushed)};
-    const uint64_t ns = crossing_cost(b, in, &p);
+                             .bytes = b->pushed - (alone ? in->way.pushed : b->came.pushed),
+                             .is_alone = alone};
+    const uint64_t ns = crossing_cost(ep, in, &p);
     b->came.at = b->ended_at = p.now;
     b->came.read_ns = b->read_ns;
     b->came.pushed = b->pushed;
@@ -378,7 +434,7 @@ void um_proto_way_learn(struct um_core_ep *ep, const struct um_proto_inbound *in
     if (in->watch.is_taken_back)
         ep->stats.retaken++;
     else if (in->way.chosen == UM_WAY_PUSH)
-        learn_pushed(b, in);
+        learn_pushed(ep, in);
     else
         learn_read(b, in);
     if (in->op == UM_WIRE_RTS)
