@@ -235,6 +235,15 @@ uint64_t um_proto_choice_pushed_ns(uint64_t ns, uint64_t busy_ns, uint64_t copy_
     return rest > both ? rest : both;
 }
 
+bool um_proto_exchange_is_on(struct um_proto_exchange *exchange, uint64_t sent, uint64_t pushed)
+{
+    const uint64_t came = pushed - exchange->pushed;
+    if (came >= UM_EXCHANGE_BYTES)
+        *exchange =
+            (struct um_proto_exchange){.sent = sent, .pushed = pushed, .is_on = sent - exchange->sent >= came / 2};
+    return exchange->is_on;
+}
+
 bool um_proto_loan_take(struct um_proto_loan *loan, bool reads, uint64_t now)
 {
     loan->still = reads ? 0 : loan->still + 1;

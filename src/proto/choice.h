@@ -87,6 +87,22 @@ uint64_t um_proto_rate_ns(const struct um_proto_rate *rate, uint64_t bytes);
 uint64_t um_proto_choice_pushed_ns(uint64_t ns, uint64_t busy_ns, uint64_t copy_ns);
 
 /*
+ * Do bodies go both ways? If both sides push streams, they take turns: the bodies of a turn come at the rate at which
+ * this side copies them out of the records, and it copies its own ones between the turns. So a body costs twice the
+ * copying at least, however soon after the last one it came.
+ */
+struct um_proto_exchange {
+    uint64_t sent, pushed; /* bytes at the last comparison */
+    bool is_on;
+};
+
+enum { UM_EXCHANGE_BYTES = 1 << 19 /* bytes pushed between two comparisons */ };
+
+/* Compares what was pushed by peers with what was sent to them (bytes, in all). Returns whether half as much was sent,
+ * or more. */
+bool um_proto_exchange_is_on(struct um_proto_exchange *exchange, uint64_t sent, uint64_t pushed);
+
+/*
  * What is subtracted is a loan to a sender. If the sender goes on reading, then reading is the better way for it, and
  * its reads do delay what it pushes. After UM_LOAN_MAX bodies it gets no loan for UM_LOAN_PAUSE_NS.
  */

@@ -83,8 +83,7 @@ static void a_trial_of_a_slow_way_costs_few_bodies(void **state)
     struct um_proto_choice much = {0}, some = {0};
     assert_int_equal(run(&much, LEN, before + UM_CHOICE_TRIES + UM_CHOICE_SOON, much_slower, 0), UM_CHOICE_TRIES);
     assert_int_equal(run(&much, LEN, 2 + UM_CHOICE_SOON, much_slower, 0), 2);
-    assert_int_equal(run(&some, LEN, before + UM_CHOICE_TRIES_LONG + UM_CHOICE_SOON, slower, 0),
-                     UM_CHOICE_TRIES_LONG);
+    assert_int_equal(run(&some, LEN, before + UM_CHOICE_TRIES_LONG + UM_CHOICE_SOON, slower, 0), UM_CHOICE_TRIES_LONG);
     assert_int_equal(run(&some, LEN, 2 + UM_CHOICE_SOON, slower, 0), 2);
 }
 
@@ -98,6 +97,67 @@ static void a_fast_way_is_found_although_its_first_bodies_are_slow(void **state)
     assert_false(um_proto_choice_prefers(&c, LEN, PUSH));
     assert_int_equal(run(&c, LEN, UM_CHOICE_SOON, then, 0), UM_CHOICE_SOON);
     assert_true(um_proto_choice_prefers(&c, LEN, PUSH));
+}
+
+/* After each change of the way, caches adapt: some bodies take longer. */
+static void a_fast_way_is_found_although_caches_adapt_after_each_change(void **state)
+{
+    (void)state;
+    enum { ADAPT = 4 };
+    static const uint64_t ns[][UM_CHOICE_WAYS] = {{4600, 7000}, {7000, 4600}}; /* by the faster way */
+    for (unsigned fast = 0; fast < UM_CHOICE_WAYS; fast++) {
+        struct um_proto_choice c = {0};
+        unsigned last = 1 - fast, since = ADAPT, taken = 0;
+        uint64_t at_first[] = {7000, 7000};
+        at_first[fast] = 40000;
+        run(&c, LEN, 200, at_first, 0);
+        for (int i = 0; i < 3000; i++) {
+            const unsigned way = um_proto_choice_take(&c, LEN);
+            since = way == last ? since + 1 : 0;
+            last = way;
+            um_proto_choice_tell(&c, LEN, way, since < ADAPT ? 2 * ns[fast][way] : ns[fast][way], LEN);
+            taken += i >= 1000 && way == fast;
+        }
+        assert_true(taken >= 1900);
+    }
+}
+
+/* A disturbance makes a few bodies slow; after it the way in use is as fast as before. */
+static void slow_bodies_do_not_change_the_way_before_a_trial(void **state)
+{
+    (void)state;
+    struct um_proto_choice c = {0};
+    const uint64_t ring_is_fast[] = {7000, 4600}, disturbed[] = {7000, 12000};
+    run(&c, LEN, 1000, ring_is_fast, 0);
+    while (um_proto_choice_next(&c, LEN) != PUSH || c.of[um_proto_choice_class(LEN)].left < 2 * UM_CHOICE_SOON)
+        run(&c, LEN, 1, ring_is_fast, 0);
+    assert_int_equal(run(&c, LEN, 6, disturbed, 0), 6);
+    assert_int_equal(run(&c, LEN, UM_CHOICE_SOON - 6, ring_is_fast, 0), UM_CHOICE_SOON - 6);
+    assert_true(run(&c, LEN, 100, ring_is_fast, 0) >= 80); /* the trial that follows finds it the faster one */
+}
+
+static void a_body_compares_at_the_begin_of_a_trial_and_behind_it(void **state)
+{
+    (void)state;
+    struct um_proto_choice c = {0};
+    assert_false(um_proto_choice_compares(&c, LEN, READ));
+    const uint64_t ring_is_fast[] = {7000, 4600};
+    run(&c, LEN, 100, ring_is_fast, 0);
+    unsigned compared = 0;
+    for (int i = 0; i < 300; i++) {
+        compared += um_proto_choice_compares(&c, LEN, READ);
+        run(&c, LEN, 1, ring_is_fast, 0);
+    }
+    assert_in_range(compared, 1, 60);
+    /* chosen, but not told: the next one goes behind it */
+    struct um_proto_choice late = {0};
+    run(&late, LEN, UM_CHOICE_TRIES, ring_is_fast, 0);
+    for (int i = 0; i < UM_CHOICE_TRIES_LONG; i++)
+        assert_int_equal(um_proto_choice_take(&late, LEN), PUSH);
+    assert_true(um_proto_choice_compares(&late, LEN, READ));
+    for (int i = 0; i < UM_CHOICE_TRIES_LONG; i++)
+        um_proto_choice_tell(&late, LEN, PUSH, 9000, LEN);
+    assert_false(um_proto_choice_compares(&late, LEN, READ));
 }
 
 /* Bodies that are taken back, or go a third way, tell no cost. */
@@ -239,6 +299,19 @@ static void only_the_reads_of_the_sender_are_left_out(void **state)
     assert_int_equal(um_proto_choice_pushed_ns(10000, 9500, 0), 10000);   /* this side's half is not known */
 }
 
+static void bodies_go_both_ways_if_half_as_much_is_sent(void **state)
+{
+    (void)state;
+    enum { STEP = UM_EXCHANGE_BYTES };
+    struct um_proto_exchange x = {0};
+    assert_false(um_proto_exchange_is_on(&x, STEP, STEP - 1)); /* too early to tell */
+    assert_true(um_proto_exchange_is_on(&x, STEP, STEP));
+    assert_true(um_proto_exchange_is_on(&x, STEP, 2 * STEP - 1));
+    assert_false(um_proto_exchange_is_on(&x, STEP, 2 * STEP)); /* nothing was sent since */
+    assert_false(um_proto_exchange_is_on(&x, STEP + STEP / 2 - 1, 3 * STEP));
+    assert_true(um_proto_exchange_is_on(&x, 2 * STEP - 1, 4 * STEP));
+}
+
 /* Returns how many of these bodies have a loan. */
 static unsigned loans(struct um_proto_loan *loan, unsigned bodies, bool reads, uint64_t now)
 {
@@ -298,6 +371,9 @@ int main(void)
         cmocka_unit_test(a_trial_of_a_slow_way_costs_few_bodies),
         cmocka_unit_test(a_first_trial_ends_although_some_bodies_never_end),
         cmocka_unit_test(a_fast_way_is_found_although_its_first_bodies_are_slow),
+        cmocka_unit_test(a_fast_way_is_found_although_caches_adapt_after_each_change),
+        cmocka_unit_test(slow_bodies_do_not_change_the_way_before_a_trial),
+        cmocka_unit_test(a_body_compares_at_the_begin_of_a_trial_and_behind_it),
         cmocka_unit_test(what_is_preferred_has_been_compared),
         cmocka_unit_test(slow_trials_at_first_do_not_put_off_the_next_ones),
         cmocka_unit_test(what_changes_is_noticed),
@@ -305,6 +381,7 @@ int main(void)
         cmocka_unit_test(bodies_announced_together_are_not_all_trials),
         cmocka_unit_test(both_sides_find_what_is_better_for_both),
         cmocka_unit_test(only_the_reads_of_the_sender_are_left_out),
+        cmocka_unit_test(bodies_go_both_ways_if_half_as_much_is_sent),
         cmocka_unit_test(a_loan_ends_and_is_given_again),
         cmocka_unit_test(who_pushes_owes_nothing),
         cmocka_unit_test(a_rate_is_that_of_the_last_bytes),

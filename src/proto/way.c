@@ -35,9 +35,6 @@ enum { UM_PAUSES = 4, UM_TIMED_EVERY = 4 /* of the messages of such a sender tha
  * that is reading itself makes progress after each step. */
 #define UM_PATIENCE_NS UINT64_C(500000)
 
-/* bytes of pushed bodies over which is_exchange() compares what came with what was sent. */
-#define UM_EXCHANGE_BYTES UINT64_C(524288)
-
 /* The two ways of each choice. */
 enum { UM_BODY_READ, UM_BODY_PUSHED };
 enum { UM_MAP_MAPPED, UM_MAP_PUSHED };
@@ -61,10 +58,7 @@ struct um_proto_ways {
     struct {
         uint64_t at, read_ns, pushed;
     } came; /* when the last pushed body was complete (ns), and read_ns and pushed at that time */
-    struct {
-        uint64_t sent, pushed; /* bytes sent in all, and pushed, at the last comparison */
-        bool is_on;            /* bodies go both ways: half as many bytes were sent as came, or more */
-    } exchange;
+    struct um_proto_exchange exchange;
 };
 
 int um_proto_way_open(struct um_core_ep *ep)
@@ -171,8 +165,8 @@ static bool choose_help(struct um_core_ep *ep, struct um_proto_inbound *in)
         return false;
     if (ep->config.bodies == UM_BODIES_BOTH)
         return true;
-    in->way.has_choice = !is_short_of_many(b, in->arrival.len) && !computes(in->peer) &&
-                         um_list_is_empty(&um_proto_peer_of(in->peer)->asked.watched);
+    const bool was_asked = !um_list_is_empty(&um_proto_peer_of(in->peer)->asked.watched);
+    in->way.has_choice = !was_asked && !is_short_of_many(b, in->arrival.len) && !computes(in->peer);
     return in->way.has_choice && um_proto_choice_take(&b->help, in->arrival.len) == UM_HELP_BOTH;
 }
 
@@ -305,10 +299,9 @@ int um_proto_way_read_helped(struct um_core_ep *ep, struct um_proto_inbound *in)
 /* Only the first part is timed, and only if bodies go both ways: crossing_cost(). */
 uint64_t um_proto_way_coming(const struct um_core_ep *ep, const struct um_proto_inbound *in)
 {
-    return in->moved == 0 && (um_proto_peer_of(in->peer)->crossing.read != in->way.peer_read ||
-                              um_proto_ep_of(ep)->ways->exchange.is_on)
-               ? um_clock_ns()
-               : 0;
+    const bool reads_meanwhile = um_proto_peer_of(in->peer)->crossing.read != in->way.peer_read;
+    const bool is_timed = in->moved == 0 && (reads_meanwhile || um_proto_ep_of(ep)->ways->exchange.is_on);
+    return is_timed ? um_clock_ns() : 0;
 }
 
 /* Counts a part of a body that came in a record. */
@@ -339,25 +332,8 @@ struct pushed {
     bool is_alone; /* the body came alone, not behind others */
 };
 
-/* Does this side send bodies as well as receive them? */
-static bool is_exchange(const struct um_core_ep *ep, struct um_proto_ways *b)
-{
-    const uint64_t pushed = b->pushed - b->exchange.pushed;
-    if (pushed < UM_EXCHANGE_BYTES)
-        return b->exchange.is_on;
-    const uint64_t sent = um_core_ep_traffic(ep).bytes_sent;
-    b->exchange.is_on = sent - b->exchange.sent >= pushed / 2;
-    b->exchange.sent = sent;
-    b->exchange.pushed = b->pushed;
-    return b->exchange.is_on;
-}
-
-/*
- * Returns what these bodies cost (ns). Their sender may have read bodies of this side meanwhile: that time is left out,
- * as a loan. If both sides push streams, they take turns: the bodies of a turn come at the rate at which this side
- * copies them, and the time in which it copies its own ones is between the turns. So they cost twice the copying at
- * least.
- */
+/* Returns what these bodies cost (ns). Their sender may have read bodies of this side meanwhile: that time is left out,
+ * as a loan. If this side sends a stream as well, they cost twice the copying at least (choice.h). */
 static uint64_t crossing_cost(const struct um_core_ep *ep, const struct um_proto_inbound *in, const struct pushed *p)
 {
     struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
@@ -365,11 +341,12 @@ static uint64_t crossing_cost(const struct um_core_ep *ep, const struct um_proto
     const uint64_t took = p->now - p->start, ns = took > p->own_ns ? took - p->own_ns : 0;
     const uint64_t read = x->read - (x->read_came > in->way.peer_read ? x->read_came : in->way.peer_read);
     const uint64_t copy_ns = um_proto_rate_ns(&b->placing, p->bytes);
-    const uint64_t least = is_exchange(ep, b) && !p->is_alone ? 2 * copy_ns : 0;
+    const bool is_exchange =
+        um_proto_exchange_is_on(&b->exchange, um_core_ep_traffic(ep).bytes_sent, b->pushed) && !p->is_alone;
     const bool has_loan = um_proto_loan_take(&x->loan, read > 0, p->now);
     const uint64_t cost = has_loan ? um_proto_choice_pushed_ns(ns, um_proto_rate_ns(&b->reading, read), copy_ns) : ns;
     x->read_came = x->read;
-    return cost > least ? cost : least;
+    return is_exchange && cost < 2 * copy_ns ? 2 * copy_ns : cost;
 }
 
 /* Pushed bodies overlap: the measurement begins at the end of the one before or when this one was asked for, whichever

@@ -390,8 +390,8 @@ MUTATIONS = [
     (
         "of the two ways of a body the slower one is taken",
         "src/proto/choice.c",
-        "there + UM_MARGIN < here)",
-        "there > here + UM_MARGIN)",
+        "there + UM_MARGIN < here;",
+        "there > here + UM_MARGIN;",
         ["choice"],
     ),
     (
@@ -425,8 +425,8 @@ MUTATIONS = [
     (
         "a sender that computes is invited to copy as well",
         "src/proto/way.c",
-        "!is_short_of_many(b, in->arrival.len) && !computes(in->peer);",
-        "!is_short_of_many(b, in->arrival.len);",
+        "&& !computes(in->peer);",
+        ";",
         ["proto computing sim"],
     ),
     (
@@ -523,8 +523,8 @@ MUTATIONS = [
     (
         "the first part of a body is not timed where bodies go both ways",
         "src/proto/way.c",
-        "crossing.read != in->way.peer_read ? um_clock_ns() : 0;",
-        "crossing.read != in->way.peer_read ? 0 : 0;",
+        "    return is_timed ? um_clock_ns() : 0;",
+        "    return is_timed ? 0 : 0;",
         ["proto crossing sim"],
     ),
     (
@@ -551,15 +551,15 @@ MUTATIONS = [
     (
         "the first trial ends at its first slow bodies",
         "src/proto/choice.c",
-        "    if (!usual || (is_first && c->tried < UM_CHOICE_TRIES))",
+        "    if (!usual || c->tried < (is_first ? UM_CHOICE_TRIES : 2))",
         "    if (!usual)",
         ["choice"],
     ),
     (
-        "the first trial is no longer than others",
+        "the first trial is no longer than the next ones",
         "src/proto/choice.c",
-        "    return has_compared(c) ? UM_CHOICE_TRIES : UM_CHOICE_TRIES_FIRST;",
-        "    return UM_CHOICE_TRIES;",
+        "    c->tries = has_compared(c) && c->trials",
+        "    c->tries = c->trials",
         ["choice"],
     ),
     (
@@ -570,10 +570,66 @@ MUTATIONS = [
         ["choice"],
     ),
     (
+        "later trials are as short as the first ones",
+        "src/proto/choice.c",
+        "? UM_CHOICE_TRIES : UM_CHOICE_TRIES_LONG;",
+        "|| c->trials ? UM_CHOICE_TRIES : UM_CHOICE_TRIES_LONG;",
+        ["choice"],
+    ),
+    (
+        "the first bodies of a long trial count",
+        "src/proto/choice.c",
+        "first = c->tries > UM_CHOICE_TRIES ? UM_CHOICE_TRIES : 0, count",
+        "first = 0, count",
+        ["choice"],
+    ),
+    (
+        "a few slow bodies change the way of the next ones",
+        "src/proto/choice.c",
+        "    if (tried && is_worse) {",
+        "    if ((tried || c->told >= UM_CHOICE_PROOF) && is_worse) {",
+        ["choice"],
+    ),
+    (
+        "a body goes behind those of a trial only if none has been measured",
+        "src/proto/choice.c",
+        "(c->left == 0 || c->trial > c->tried);",
+        "c->left == 0;",
+        ["choice"],
+    ),
+    (
+        "a body that is a trial does not wait for those asked for",
+        "src/proto/way.c",
+        "    if (!b || um_list_is_empty(&asked->watched))\n        return false;",
+        "    if (true)\n        return false;",
+        ["proto trials sim"],
+    ),
+    (
+        "bodies behind one that waits are asked for",
+        "src/proto/way.c",
+        "    return !um_list_is_empty(&asked->behind) ||\n           (can_map",
+        "    return (can_map",
+        ["proto trials sim"],
+    ),
+    (
+        "a body that waited is forgotten",
+        "src/proto/ask.c",
+        "        um_list_unlink(first);\n        um_core_job_start(ep, UM_CONTAINER(first, struct um_core_job, link));",
+        "        um_list_unlink(first);",
+        ["proto trials sim"],
+    ),
+    (
+        "what is sent makes no difference to what bodies that come cost",
+        "src/proto/choice.c",
+        ".is_on = sent - exchange->sent >= came / 2};",
+        ".is_on = came < UM_EXCHANGE_BYTES};",
+        ["choice"],
+    ),
+    (
         "a first trial begins anew where bodies never tell their cost",
         "src/proto/choice.c",
-        "    if (c->tried == 0 || has_compared(c)) {",
-        "    if (true) {",
+        "    if (has_compared(c))\n        c->tried = 0;",
+        "    c->tried = 0;",
         ["choice"],
     ),
     (
