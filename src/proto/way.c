@@ -23,9 +23,6 @@
 #define UM_SHORT_BODY UINT64_C(65536)
 #define UM_LONG_LONE  UINT64_C(1048576)
 
-/* A body that comes later than this after the end of the one before is not part of a stream. */
-#define UM_LONE_NS INT64_C(3000)
-
 /* A sender computes between its bodies if UM_PAUSES bodies in a row began later than this after the end of the one
  * before. */
 #define UM_PAUSE_NS INT64_C(80000)
@@ -149,13 +146,6 @@ static bool computes(const struct um_core_peer *peer)
     return asked->shy > 0 && asked->pauses == UM_PAUSES;
 }
 
-/* Is it a body of a stream, and only just long enough for help? Its sender has little time to spare, and inviting the
- * sender takes as long as its help would save. */
-static bool is_short_of_many(const struct um_proto_ways *b, uint64_t len)
-{
-    return len < 2 * UM_HELP_MIN && (int64_t)(um_clock_ns() - b->ended_at) < UM_LONE_NS;
-}
-
 /* Chooses, for a body that is read, whether its sender shall copy as well. One that computes, or was
  * asked for other bodies, would come too late. */
 static bool choose_help(struct um_core_ep *ep, struct um_proto_inbound *in)
@@ -166,7 +156,7 @@ static bool choose_help(struct um_core_ep *ep, struct um_proto_inbound *in)
     if (ep->config.bodies == UM_BODIES_BOTH)
         return true;
     const bool was_asked = !um_list_is_empty(&um_proto_peer_of(in->peer)->asked.watched);
-    in->way.has_choice = !was_asked && !is_short_of_many(b, in->arrival.len) && !computes(in->peer);
+    in->way.has_choice = !was_asked && !computes(in->peer);
     return in->way.has_choice && um_proto_choice_take(&b->help, in->arrival.len) == UM_HELP_BOTH;
 }
 
