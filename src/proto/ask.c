@@ -19,6 +19,9 @@
  * after DONE, and its lane keeps the order: a part that comes before the next announcement of its token belongs to the
  * body that was taken back.
  *
+ * Bodies that compare reading with asking wait until none of those that their sender was asked for is outstanding
+ * (way.c).
+ *
  * A part of any body shows that its sender makes progress, so one job for each sender looks at all of them.
  *
  * Owns: struct um_proto_watching. Threading: core.h.
@@ -55,8 +58,10 @@ void um_proto_ask_forget(struct um_core_ep *ep, struct um_proto_inbound *in)
     um_list_unlink(&asked->looking.link);
     ep->soon--;
     for (struct um_list *first; (first = um_list_first(&asked->behind)) != NULL;) {
+        struct um_core_job *job = UM_CONTAINER(first, struct um_core_job, link);
         um_list_unlink(first);
-        um_core_job_start(ep, UM_CONTAINER(first, struct um_core_job, link));
+        UM_CONTAINER(job, struct um_proto_inbound, job)->way.is_behind = false;
+        um_core_job_start(ep, job);
     }
 }
 
@@ -64,6 +69,7 @@ void um_proto_ask_wait(struct um_proto_inbound *in)
 {
     um_list_unlink(&in->job.link);
     um_list_append(&um_proto_peer_of(in->peer)->asked.behind, &in->job.link);
+    in->way.is_behind = in->way.has_waited = true;
 }
 
 /* Takes a body back: reads the parts of it that have not come. */

@@ -57,6 +57,7 @@ static void trial_begin(struct um_proto_choice_class *c)
     if (has_compared(c))
         c->tried = 0;
     c->trial = c->tried;
+    c->voided = 0;
     c->tries = has_compared(c) && c->trials < UM_CHOICE_FIRST ? UM_CHOICE_TRIES : UM_CHOICE_TRIES_LONG;
 }
 
@@ -82,10 +83,16 @@ unsigned um_proto_choice_next(const struct um_proto_choice *choice, uint64_t len
     return c->interval == 0 || c->left > 0 ? c->way : 1u - c->way;
 }
 
+/* Are there bodies of a trial that may still tell their cost? */
+static bool is_under_way(const struct um_proto_choice_class *c)
+{
+    return c->trial > c->tried + c->voided;
+}
+
 bool um_proto_choice_compares(const struct um_proto_choice *choice, uint64_t len, unsigned way)
 {
     const struct um_proto_choice_class *c = &choice->of[um_proto_choice_class(len)];
-    return c->interval > 0 && um_proto_choice_next(choice, len) == way && (c->left == 0 || c->trial > c->tried);
+    return c->interval > 0 && um_proto_choice_next(choice, len) == way && (c->left == 0 || is_under_way(c));
 }
 
 void um_proto_choice_try(struct um_proto_choice *choice, uint64_t len)
@@ -106,6 +113,10 @@ bool um_proto_choice_prefers(const struct um_proto_choice *choice, uint64_t len,
 static void usual_learn(struct um_proto_choice_class *c, uint16_t sample)
 {
     uint16_t *cost = &c->cost[c->way];
+    if (c->adapts > 0) {
+        c->adapts--;
+        return;
+    }
     c->told += c->told < UM_CHOICE_PROOF;
     if (c->told <= UM_CHOICE_TRIES) {
         *cost = *cost && *cost < sample ? *cost : sample;
@@ -130,10 +141,11 @@ static uint16_t trial_best(const struct um_proto_choice_class *c)
     return best;
 }
 
-/* Returns the median cost of the last bodies of a whole trial: of all if it is short, of five if it is long. */
+/* Returns the median cost of the last bodies of a trial: of all if it is short, of those behind the first
+ * UM_CHOICE_ADAPT if it is long. */
 static uint16_t trial_cost(const struct um_proto_choice_class *c)
 {
-    const unsigned first = c->tries > UM_CHOICE_TRIES ? UM_CHOICE_TRIES : 0, count = c->tries - first;
+    const unsigned first = c->tried > UM_CHOICE_ADAPT ? UM_CHOICE_ADAPT : 0, count = c->tried - first;
     uint16_t sorted[UM_CHOICE_TRIES_LONG] = {0};
     for (unsigned i = 0, j; i < count; i++) {
         for (j = i; j > 0 && sorted[j - 1] > c->sample[first + i]; j--)
@@ -143,31 +155,20 @@ static uint16_t trial_cost(const struct um_proto_choice_class *c)
     return sorted[count / 2];
 }
 
-/* True if the trial has failed: all its bodies, two at least, take more than twice as long as the way in use, or none
- * of more than half the trial takes less. The first trial fails only after three, and only if they take that long. */
+/*
+ * True if the trial has failed. A short one fails if two bodies take longer than the way in use. A long one fails if
+ * two of the first bodies, while caches adapt, take more than four times as long; if four take more than twice as long;
+ * or if none of five takes less. The first trial fails only if three take more than twice as long.
+ */
 static bool trial_has_failed(const struct um_proto_choice_class *c)
 {
     const uint16_t usual = c->cost[c->way];
-    const bool is_first = !has_compared(c);
+    const bool is_first = !has_compared(c), is_long = c->tries > UM_CHOICE_TRIES;
     if (!usual || c->tried < (is_first ? UM_CHOICE_TRIES : 2))
         return false;
-    return trial_best(c) > usual + (c->tried > c->tries / 2 && !is_first ? 0 : UM_OCTAVE);
-}
-
-/* Learns from a body of the trial. Returns whether the trial is over. */
-static bool trial_learn(struct um_proto_choice_class *c, uint16_t sample)
-{
-    if (c->tried == c->trial) /* a late body from the time when this way was in use */
-        return false;
-    c->sample[c->tried++] = sample;
-    const bool is_full = c->tried == c->tries;
-    if (!is_full && !trial_has_failed(c))
-        return false;
-    c->cost[1 - c->way] = is_full ? trial_cost(c) : trial_best(c);
-    if (c->trial < c->tries)
-        c->left = c->interval;
-    c->trial = c->tried = 0;
-    return true;
+    const bool adapts = is_long && !is_first && c->tried <= UM_CHOICE_ADAPT;
+    const unsigned more = c->tried > c->tries / 2 && !is_first ? 0 : adapts ? 2 * UM_OCTAVE : UM_OCTAVE;
+    return trial_best(c) > usual + more;
 }
 
 /* Returns the interval until the next trial: so many times the present one, up to a limit. The first trials leave it as
@@ -179,31 +180,54 @@ static uint16_t later(const struct um_proto_choice_class *c, unsigned times, uns
     return (uint16_t)(c->interval * times < limit ? c->interval * times : limit);
 }
 
+/* Ends the trial, if it is whole or has failed: the better way is in use from now on. The clearer the difference, the
+ * later the next trial; if the choice keeps changing, trials must still become rare. */
+static void trial_end(struct um_proto_choice_class *c)
+{
+    const bool is_whole = c->tried + c->voided >= c->tries && c->tried > c->tries / 2;
+    if (!is_whole && !trial_has_failed(c))
+        return;
+    const uint16_t here = c->cost[c->way], there = is_whole ? trial_cost(c) : trial_best(c);
+    const bool is_better = here && there + UM_MARGIN < here;
+    c->cost[1 - c->way] = there;
+    c->trials += c->trials < UM_CHOICE_FIRST;
+    if (c->trial < c->tries)
+        c->left = c->interval;
+    c->trial = c->tried = c->voided = 0;
+    c->interval =
+        later(c, there > here + UM_CLEARLY ? 4 : 2, there > here + UM_OCTAVE ? UM_CHOICE_LATEST : UM_CHOICE_LATE);
+    c->was = is_better ? there : here;
+    c->adapts = is_better ? 0 : UM_CHOICE_ADAPT;
+    if (is_better) {
+        c->way = 1 - c->way;
+        c->told = 0;
+        c->left = c->interval;
+    }
+}
+
 void um_proto_choice_tell(struct um_proto_choice *choice, uint64_t len, unsigned way, uint64_t ns, uint64_t bytes)
 {
     struct um_proto_choice_class *c = &choice->of[um_proto_choice_class(len)];
     if (bytes == 0)
         return;
-    uint16_t sample = log2_of(ns > UINT64_MAX >> 20 ? UINT64_MAX / bytes : (ns << 20) / bytes);
-    bool tried = way != c->way && trial_learn(c, sample);
-    c->trials += tried && c->trials < UM_CHOICE_FIRST;
-    if (way == c->way)
+    const uint16_t sample = log2_of(ns > UINT64_MAX >> 20 ? UINT64_MAX / bytes : (ns << 20) / bytes);
+    if (way == c->way) {
         usual_learn(c, sample);
-    const uint16_t here = c->cost[c->way], there = c->cost[1 - c->way];
-    const bool is_worse = there && here && there + UM_MARGIN < here;
-    if (!tried && is_worse && c->told >= UM_CHOICE_PROOF && c->left > UM_CHOICE_SOON)
-        c->left = UM_CHOICE_SOON; /* a trial decides, after what may have been an exception: caches adapt again */
-    if (tried && is_worse) {
-        c->way = 1 - c->way;
-        c->told = 0;
-        c->interval = later(c, 2, UM_CHOICE_LATE); /* if the choice keeps changing, trials must still become rare */
-        c->left = c->interval;
-        c->trial = c->tried = 0;
-        c->was = c->cost[c->way];
-    } else if (tried) { /* the clearer the difference, the later the next trial */
-        c->was = here;
-        c->interval =
-            later(c, there > here + UM_CLEARLY ? 4 : 2, there > here + UM_OCTAVE ? UM_CHOICE_LATEST : UM_CHOICE_LATE);
+        const uint16_t here = c->cost[c->way], there = c->cost[1 - c->way];
+        if (there && there + UM_MARGIN < here && c->told >= UM_CHOICE_PROOF && c->left > UM_CHOICE_SOON)
+            c->left = UM_CHOICE_SOON; /* a trial decides, after what may have been an exception: caches adapt again */
+    } else if (is_under_way(c)) {     /* else it is late, from the time when this way was in use */
+        c->sample[c->tried++] = sample;
+        trial_end(c);
+    }
+}
+
+void um_proto_choice_void(struct um_proto_choice *choice, uint64_t len, unsigned way)
+{
+    struct um_proto_choice_class *c = &choice->of[um_proto_choice_class(len)];
+    if (way != c->way && is_under_way(c)) {
+        c->voided++;
+        trial_end(c);
     }
 }
 
@@ -238,7 +262,9 @@ uint64_t um_proto_choice_pushed_ns(uint64_t ns, uint64_t busy_ns, uint64_t copy_
 bool um_proto_exchange_is_on(struct um_proto_exchange *exchange, uint64_t sent, uint64_t pushed)
 {
     const uint64_t came = pushed - exchange->pushed;
-    if (came >= UM_EXCHANGE_BYTES)
+    if (exchange->sent == 0 && exchange->pushed == 0)
+        *exchange = (struct um_proto_exchange){.sent = sent, .pushed = pushed};
+    else if (came >= UM_EXCHANGE_BYTES)
         *exchange =
             (struct um_proto_exchange){.sent = sent, .pushed = pushed, .is_on = sent - exchange->sent >= came / 2};
     return exchange->is_on;

@@ -25,6 +25,7 @@ enum {
     UM_CHOICE_WAYS = 2,
     UM_CHOICE_CLASSES = 10,   /* classes of sizes: below 32 KiB, below 64 KiB, ..., 8 MiB and more */
     UM_CHOICE_TRIES = 3,      /* bodies of the second trial and of the next few */
+    UM_CHOICE_ADAPT = 3,      /* bodies after a change of the way that say little */
     UM_CHOICE_TRIES_LONG = 8, /* bodies of any other trial; the first 3 are not counted: caches adapt */
     UM_CHOICE_PROOF = 8,      /* bodies that the way in use has moved, before it is compared */
     UM_CHOICE_SOON = 16,      /* bodies between two trials, at least */
@@ -42,6 +43,8 @@ struct um_proto_choice_class {
     uint8_t way;                           /* the way in use: the better one */
     uint8_t told;                          /* bodies measured since this way is in use, up to UM_CHOICE_PROOF */
     uint8_t tries, trial, tried;           /* bodies of the present trial: in all, chosen, measured */
+    uint8_t voided;                        /* bodies of the present trial that will tell no cost */
+    uint8_t adapts;                        /* bodies of the way in use that do not count: they follow a trial */
     uint8_t trials;                        /* trials that have ended, up to UM_CHOICE_FIRST */
 };
 
@@ -65,6 +68,9 @@ bool um_proto_choice_prefers(const struct um_proto_choice *choice, uint64_t len,
 /* Learns from a body of len bytes that moved that way. Meanwhile `bytes` bytes moved that way in ns (several bodies may
  * move at a time). */
 void um_proto_choice_tell(struct um_proto_choice *choice, uint64_t len, unsigned way, uint64_t ns, uint64_t bytes);
+
+/* Learns that a body of len bytes, for which `way` was chosen, will tell no cost. */
+void um_proto_choice_void(struct um_proto_choice *choice, uint64_t len, unsigned way);
 
 /* How fast bytes moved of late. All zero: not known. */
 struct um_proto_rate {
@@ -92,7 +98,7 @@ uint64_t um_proto_choice_pushed_ns(uint64_t ns, uint64_t busy_ns, uint64_t copy_
  * copying at least, however soon after the last one it came.
  */
 struct um_proto_exchange {
-    uint64_t sent, pushed; /* bytes at the last comparison */
+    uint64_t sent, pushed; /* bytes at the last comparison; all zero: there was none */
     bool is_on;
 };
 
@@ -113,8 +119,8 @@ struct um_proto_loan {
 };
 
 enum {
-    UM_LOAN_MAX = 2 * UM_CHOICE_LATEST, /* bodies; by then the sender has tried to ask for its bodies, too */
-    UM_LOAN_STILL = 64,                 /* bodies; a sender that has read nothing for so many asks for its bodies */
+    UM_LOAN_MAX = 2 * UM_CHOICE_LATE, /* bodies; by then most senders have tried to ask for their bodies, too */
+    UM_LOAN_STILL = 64,               /* bodies; a sender that has read nothing for so many asks for its bodies */
 };
 
 #define UM_LOAN_PAUSE_NS UINT64_C(1000000000)

@@ -99,26 +99,40 @@ static void a_fast_way_is_found_although_its_first_bodies_are_slow(void **state)
     assert_true(um_proto_choice_prefers(&c, LEN, PUSH));
 }
 
-/* After each change of the way, caches adapt: some bodies take longer. */
+/* After each change of the way, caches adapt: some bodies take several times as long. */
+struct adapting {
+    unsigned bodies, times;
+    uint64_t fast, slow; /* ns of a body by either way, once caches have adapted */
+};
+
+/* Moves 3000 bodies, of which the way `fast` is the faster one, though it was not at first. Returns how many of the
+ * last 2000 went that way. */
+static unsigned run_adapting(const struct adapting *a, unsigned fast)
+{
+    struct um_proto_choice c = {0};
+    unsigned last = 1 - fast, since = a->bodies, taken = 0;
+    uint64_t at_first[] = {a->slow, a->slow};
+    at_first[fast] = 40000;
+    run(&c, LEN, 200, at_first, 0);
+    for (int i = 0; i < 3000; i++) {
+        const unsigned way = um_proto_choice_take(&c, LEN);
+        const uint64_t ns = way == fast ? a->fast : a->slow;
+        since = way == last ? since + 1 : 0;
+        last = way;
+        um_proto_choice_tell(&c, LEN, way, since < a->bodies ? a->times * ns : ns, LEN);
+        taken += i >= 1000 && way == fast;
+    }
+    return taken;
+}
+
 static void a_fast_way_is_found_although_caches_adapt_after_each_change(void **state)
 {
     (void)state;
-    enum { ADAPT = 4 };
-    static const uint64_t ns[][UM_CHOICE_WAYS] = {{4600, 7000}, {7000, 4600}}; /* by the faster way */
-    for (unsigned fast = 0; fast < UM_CHOICE_WAYS; fast++) {
-        struct um_proto_choice c = {0};
-        unsigned last = 1 - fast, since = ADAPT, taken = 0;
-        uint64_t at_first[] = {7000, 7000};
-        at_first[fast] = 40000;
-        run(&c, LEN, 200, at_first, 0);
-        for (int i = 0; i < 3000; i++) {
-            const unsigned way = um_proto_choice_take(&c, LEN);
-            since = way == last ? since + 1 : 0;
-            last = way;
-            um_proto_choice_tell(&c, LEN, way, since < ADAPT ? 2 * ns[fast][way] : ns[fast][way], LEN);
-            taken += i >= 1000 && way == fast;
-        }
-        assert_true(taken >= 1900);
+    static const struct adapting cases[] = {
+        {UM_CHOICE_ADAPT + 1, 2, 4600, 7000}, {UM_CHOICE_ADAPT, 3, 4600, 7000}, {UM_CHOICE_ADAPT, 2, 4600, 5060}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_true(run_adapting(&cases[i], READ) >= 1900);
+        assert_true(run_adapting(&cases[i], PUSH) >= 1900);
     }
 }
 
@@ -155,9 +169,25 @@ static void a_body_compares_at_the_begin_of_a_trial_and_behind_it(void **state)
     for (int i = 0; i < UM_CHOICE_TRIES_LONG; i++)
         assert_int_equal(um_proto_choice_take(&late, LEN), PUSH);
     assert_true(um_proto_choice_compares(&late, LEN, READ));
-    for (int i = 0; i < UM_CHOICE_TRIES_LONG; i++)
-        um_proto_choice_tell(&late, LEN, PUSH, 9000, LEN);
+    for (int i = 0; i < UM_CHOICE_TRIES_LONG; i++) {
+        assert_true(um_proto_choice_compares(&late, LEN, READ));
+        if (i % 4)
+            um_proto_choice_tell(&late, LEN, PUSH, 4600, LEN);
+        else
+            um_proto_choice_void(&late, LEN, PUSH);
+    }
+    assert_true(um_proto_choice_prefers(&late, LEN, PUSH)); /* six bodies were enough */
     assert_false(um_proto_choice_compares(&late, LEN, READ));
+    /* a trial of which no body tells its cost holds nothing up */
+    run(&late, LEN, UM_CHOICE_SOON, ring_is_fast, 0);
+    for (int i = 0; i < UM_CHOICE_TRIES; i++) {
+        assert_int_equal(um_proto_choice_take(&late, LEN), READ);
+        um_proto_choice_void(&late, LEN, READ);
+    }
+    assert_false(um_proto_choice_compares(&late, LEN, PUSH));
+    um_proto_choice_void(&late, LEN, READ);
+    um_proto_choice_void(&late, LEN, PUSH);
+    assert_false(um_proto_choice_compares(&late, LEN, PUSH));
 }
 
 /* Bodies that are taken back, or go a third way, tell no cost. */
@@ -304,12 +334,13 @@ static void bodies_go_both_ways_if_half_as_much_is_sent(void **state)
     (void)state;
     enum { STEP = UM_EXCHANGE_BYTES };
     struct um_proto_exchange x = {0};
-    assert_false(um_proto_exchange_is_on(&x, STEP, STEP - 1)); /* too early to tell */
-    assert_true(um_proto_exchange_is_on(&x, STEP, STEP));
-    assert_true(um_proto_exchange_is_on(&x, STEP, 2 * STEP - 1));
-    assert_false(um_proto_exchange_is_on(&x, STEP, 2 * STEP)); /* nothing was sent since */
-    assert_false(um_proto_exchange_is_on(&x, STEP + STEP / 2 - 1, 3 * STEP));
-    assert_true(um_proto_exchange_is_on(&x, 2 * STEP - 1, 4 * STEP));
+    assert_false(um_proto_exchange_is_on(&x, 100 * STEP, STEP));         /* what was sent before says nothing */
+    assert_false(um_proto_exchange_is_on(&x, 101 * STEP, 2 * STEP - 1)); /* too early to tell */
+    assert_true(um_proto_exchange_is_on(&x, 101 * STEP, 2 * STEP));
+    assert_true(um_proto_exchange_is_on(&x, 101 * STEP, 3 * STEP - 1));
+    assert_false(um_proto_exchange_is_on(&x, 101 * STEP, 3 * STEP)); /* nothing was sent since */
+    assert_false(um_proto_exchange_is_on(&x, 101 * STEP + STEP / 2 - 1, 4 * STEP));
+    assert_true(um_proto_exchange_is_on(&x, 102 * STEP - 1, 5 * STEP));
 }
 
 /* Returns how many of these bodies have a loan. */

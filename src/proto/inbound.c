@@ -2,7 +2,7 @@
  * Bodies that peers announced: from the announcement to the answer.
  *
  *   announced → matched → moving (job), or asked for (it comes in records) → answered
- *                              no place for the answer: due, answered by a job ─┘
+ *                  ╰ behind (ask.c) ╯          no place for the answer: due, answered by a job ─┘
  *
  * When a sender leaves, its bodies end in any state; one that waits for its receive ends when it is matched. Only
  * memory bounds how many bodies can be announced at a time. If an answer finds no place, because the sender has not
@@ -190,7 +190,7 @@ static bool inbound_step(struct um_core_ep *ep, struct um_core_job *job)
     const bool lives = in->class->step(ep, in);
     const uint64_t after = lives ? in->moved : limit;
     ep->job_bytes += after > before ? after - before : 0;
-    return !lives || in->moved != before || in->pushed != was_pushed;
+    return !lives || in->moved != before || in->pushed != was_pushed || in->way.is_behind;
 }
 
 void um_proto_inbound_start(struct um_core_ep *ep, struct um_proto_inbound *in)
@@ -202,7 +202,7 @@ void um_proto_inbound_start(struct um_core_ep *ep, struct um_proto_inbound *in)
     in->job.step = inbound_step;
     in->start = in->dest.cursor;
     bool lives = in->class->step(ep, in);
-    if (lives && (!in->asked || in->op == UM_WIRE_READ) && !in->offer.shown && um_list_is_empty(&in->job.link))
+    if (lives && (!in->asked || in->op == UM_WIRE_READ) && !in->offer.shown && !in->way.is_behind)
         um_core_job_start(ep, &in->job);
 }
 
@@ -273,6 +273,8 @@ void um_proto_inbound_finish(struct um_core_ep *ep, struct um_proto_inbound *in,
         body_count(&ep->stats, in);
     if (in->way.chosen != UM_WAY_NONE && !error)
         um_proto_way_learn(ep, in);
+    else if (in->way.chosen != UM_WAY_NONE)
+        um_proto_way_failed(ep, in);
     const bool may_come = !error && in->arrival.len <= UM_SEGMENTED_MAX && um_proto_way_lets_come(ep, in);
     inbound_stop(ep, in); /* before the buffer is the application's again */
     in->class->ended(ep, in, error);

@@ -217,6 +217,9 @@ struct um_proto_way_taken {
     bool is_lone;        /* read: more time had passed since the last body (of any way) ended than its copy took */
     bool has_choice;     /* read: it is measured for the choice between this side alone and both */
     bool is_mappable;    /* it can be mapped, but goes another way */
+    bool is_unaided;     /* read: without the sender's help, because that one was asked for other bodies */
+    bool is_behind;      /* it waits: um_proto_asked.behind */
+    bool has_waited;     /* it has waited there, and does not again */
     uint64_t began;      /* ns; read: when its first copy began */
     uint64_t read_began; /* ns; when the copy under way began */
     uint64_t read_ns;    /* ns; read: what reading it took; asked for: read_ns of the endpoint at that time */
@@ -402,6 +405,8 @@ void um_proto_way_came(struct um_core_ep *ep, struct um_proto_inbound *in, uint3
 void um_proto_way_peer_read(struct um_core_op *op);
 /* Called when a body whose way was chosen has moved. */
 void um_proto_way_learn(struct um_core_ep *ep, const struct um_proto_inbound *in);
+/* Called instead if the body has failed, or goes another way than the one that was chosen. */
+void um_proto_way_failed(const struct um_core_ep *ep, const struct um_proto_inbound *in);
 /* Called after that. May the next message like this one come unasked? */
 bool um_proto_way_lets_come(const struct um_core_ep *ep, const struct um_proto_inbound *in);
 /* Called when a message begins that comes unasked. Is it timed? */
@@ -435,9 +440,12 @@ bool um_proto_ask_drops(struct um_proto_inbound *in);
 /* Waits again for the parts of a body that was taken back and cannot be read. False: too late, parts were dropped or
  * bytes were read. */
 bool um_proto_ask_resume(struct um_proto_inbound *in);
-/* Called when a body ends, moved or not. */
+/* Called when a body ends, moved or not. If its sender was asked for no other one, the jobs of the bodies that wait for
+ * that go on. */
 void um_proto_ask_forget(struct um_core_ep *ep, struct um_proto_inbound *in);
-/* Puts the job of a body aside until its sender was asked for no other body (um_proto_asked.behind). */
+/* Puts the job of a body aside as long as any body that its sender was asked for is outstanding
+ * (um_proto_asked.behind).
+ */
 void um_proto_ask_wait(struct um_proto_inbound *in);
 
 /* ---- eager.c ---- */

@@ -90,17 +90,21 @@ static bool is_not_asked(struct um_proto_inbound *in)
     return true;
 }
 
+/* A message that is too long for its receive is not asked for: only a part of it is wanted. */
+static bool can_be_asked_for(const struct um_proto_inbound *in)
+{
+    return !um_proto_peer_of(in->peer)->asked.is_unreadable && in->arrival.len > 0 && in->dest.len >= in->arrival.len &&
+           in->peer->link->machine->either_way;
+}
+
 /*
- * Chooses between reading the body and asking for it. Returns whether to ask; notes that it is read otherwise. A
- * message that is too long for its receive is not asked for: only a part of it is wanted. A body that could be mapped
- * and is not is asked for: mapping was found slower than that, and reading moves the same lines as mapping and costs a
- * system call in addition.
+ * Chooses between reading the body and asking for it. Returns whether to ask; notes that it is read otherwise. A body
+ * that could be mapped and is not is asked for: mapping was found slower than that, and reading moves the same lines as
+ * mapping and costs a system call in addition.
  */
 static bool choose_records(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
-    struct um_proto_asked *asked = &um_proto_peer_of(in->peer)->asked;
-    if (asked->is_unreadable || in->arrival.len == 0 || in->dest.len < in->arrival.len ||
-        !in->peer->link->machine->either_way)
+    if (!can_be_asked_for(in))
         return false;
     in->way.chosen = UM_WAY_READ;
     if (is_never_asked(ep) || is_not_asked(in))
@@ -123,6 +127,16 @@ static bool choose_mapped(struct um_core_ep *ep, struct um_proto_inbound *in)
     return takes;
 }
 
+/* The body does not come in records, though that was chosen. */
+static void push_failed(const struct um_core_ep *ep, const struct um_proto_inbound *in)
+{
+    struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
+    if (in->way.is_mappable)
+        um_proto_choice_void(&b->map, in->arrival.len, UM_MAP_PUSHED);
+    else
+        um_proto_choice_void(&b->body, in->arrival.len, UM_BODY_PUSHED);
+}
+
 /* Asks for the body, if that is the better way. Returns whether it was asked for. */
 static bool ask_if_better(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
@@ -130,8 +144,10 @@ static bool ask_if_better(struct um_core_ep *ep, struct um_proto_inbound *in)
     if (!b || !choose_records(ep, in))
         return false;
     const uint64_t reading_ns = um_proto_rate_ns(&b->reading, in->arrival.len);
-    if (!um_proto_ask_watched(ep, in, reading_ns < UM_PATIENCE_NS ? reading_ns : UM_PATIENCE_NS))
+    if (!um_proto_ask_watched(ep, in, reading_ns < UM_PATIENCE_NS ? reading_ns : UM_PATIENCE_NS)) {
+        push_failed(ep, in);
         return false;
+    }
     in->way.chosen = UM_WAY_PUSH;
     in->way.read_ns = b->read_ns;
     in->way.pushed = b->pushed;
@@ -157,19 +173,21 @@ static bool choose_help(struct um_core_ep *ep, struct um_proto_inbound *in)
         return true;
     const bool was_asked = !um_list_is_empty(&um_proto_peer_of(in->peer)->asked.watched);
     in->way.has_choice = !was_asked && !computes(in->peer);
+    in->way.is_unaided = was_asked && um_proto_choice_next(&b->help, in->arrival.len) == UM_HELP_BOTH;
     return in->way.has_choice && um_proto_choice_take(&b->help, in->arrival.len) == UM_HELP_BOTH;
 }
 
 /*
  * Does the body wait for those that its sender was asked for? If it is read or mapped to compare that with asking, or
  * is the first one after a trial of asking, it does: otherwise the sender would be busy with the one way when the other
- * one is measured. Those behind it wait, too, so that the sender is asked for nothing more and all waits end.
+ * one is measured. Those behind it wait, too, so that the sender is asked for nothing more, and each waits once: so all
+ * waits end. Only bodies wait that might be asked for.
  */
 static bool waits_for_asked(const struct um_core_ep *ep, const struct um_proto_inbound *in, bool can_map)
 {
     const struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
     const struct um_proto_asked *asked = &um_proto_peer_of(in->peer)->asked;
-    if (!b || um_list_is_empty(&asked->watched))
+    if (!b || um_list_is_empty(&asked->watched) || in->way.has_waited || asked->left > 0 || !can_be_asked_for(in))
         return false;
     return !um_list_is_empty(&asked->behind) ||
            (can_map ? um_proto_choice_compares(&b->map, in->arrival.len, UM_MAP_MAPPED)
@@ -375,10 +393,30 @@ static void learn_read(struct um_proto_ways *b, const struct um_proto_inbound *i
 {
     const uint64_t ns = in->way.read_ns;
     um_proto_rate_add(&b->reading, ns, in->moved);
-    um_proto_choice_tell(&b->body, in->arrival.len, UM_BODY_READ, copy_cost(in, in->way.is_lone, ns), in->moved);
+    if (in->way.is_unaided)
+        um_proto_choice_void(&b->body, in->arrival.len, UM_BODY_READ);
+    else
+        um_proto_choice_tell(&b->body, in->arrival.len, UM_BODY_READ, copy_cost(in, in->way.is_lone, ns), in->moved);
     if (in->way.has_choice)
         um_proto_choice_tell(&b->help, in->arrival.len, in->both.is_helped ? UM_HELP_BOTH : UM_HELP_ALONE, ns,
                              in->moved);
+}
+
+void um_proto_way_failed(const struct um_core_ep *ep, const struct um_proto_inbound *in)
+{
+    struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
+    const uint64_t len = in->arrival.len;
+    if (!b)
+        return;
+    if (in->way.chosen == UM_WAY_MAPPED) {
+        um_proto_choice_void(&b->map, len, UM_MAP_MAPPED);
+    } else if (in->way.chosen == UM_WAY_PUSH) {
+        push_failed(ep, in);
+    } else {
+        um_proto_choice_void(&b->body, len, UM_BODY_READ);
+        if (in->way.has_choice)
+            um_proto_choice_void(&b->help, len, in->both.is_helped ? UM_HELP_BOTH : UM_HELP_ALONE);
+    }
 }
 
 /* Counts the bodies of the peer that each came some time after the one before. */
@@ -398,12 +436,14 @@ void um_proto_way_learn(struct um_core_ep *ep, const struct um_proto_inbound *in
             learn_mapped(b, in);
         return;
     }
-    if (in->watch.is_taken_back)
+    if (in->watch.is_taken_back) {
         ep->stats.retaken++;
-    else if (in->way.chosen == UM_WAY_PUSH)
+        push_failed(ep, in);
+    } else if (in->way.chosen == UM_WAY_PUSH) {
         learn_pushed(ep, in);
-    else
+    } else {
         learn_read(b, in);
+    }
     if (in->op == UM_WIRE_RTS)
         note_pause(in->peer, in->watch.asked_at ? in->watch.asked_at : in->way.began, b->ended_at);
 }
