@@ -343,8 +343,6 @@ void um_proto_both_end(struct um_core_ep *ep, struct um_proto_inbound *in)
 void um_proto_both_give_up(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     um_proto_both_end(ep, in);
-    if (in->way.chosen != UM_WAY_NONE)
-        um_proto_way_failed(ep, in);
     in->both.is_helped = false;
     in->both.error = 0;
     in->shareable = false;

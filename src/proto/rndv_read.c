@@ -36,6 +36,14 @@ static struct um_copy copy_of(const struct um_proto_inbound *in, size_t len, str
     return copy;
 }
 
+/* The body goes another way than the one that was chosen. */
+static void give_up(struct um_core_ep *ep, struct um_proto_inbound *in)
+{
+    if (in->way.chosen != UM_WAY_NONE)
+        um_proto_way_failed(ep, in);
+    um_proto_both_give_up(ep, in);
+}
+
 /* The outcome of reading a part: it has moved; not now, or in records from now on; the body has ended. */
 enum read_outcome { READ_MOVED, READ_NOT_NOW, READ_ENDED };
 
@@ -50,7 +58,7 @@ static enum read_outcome read_result(struct um_core_ep *ep, struct um_proto_inbo
         return READ_ENDED;
     }
     if (ret == -EPERM) { /* all of it comes in records, from the first byte on */
-        um_proto_both_give_up(ep, in);
+        give_up(ep, in);
         um_proto_peer_of(in->peer)->asked.is_unreadable = true;
         in->dest.cursor = in->start;
         in->pushed = true;
@@ -125,7 +133,7 @@ static bool mapped_step(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     int ret = um_proto_both_copy(ep, in);
     if (ret == -EPERM)
-        um_proto_both_give_up(ep, in);
+        give_up(ep, in);
     if (ret == 0)
         um_proto_inbound_finish(ep, in, is_given_up(in) ? ECONNRESET : 0);
     return ret != 0;
