@@ -129,7 +129,7 @@ static void a_fast_way_is_found_although_caches_adapt_after_each_change(void **s
 {
     (void)state;
     static const struct adapting cases[] = {
-        {UM_CHOICE_ADAPT + 1, 2, 4600, 7000}, {UM_CHOICE_ADAPT, 3, 4600, 7000}, {UM_CHOICE_ADAPT, 2, 4600, 5060}};
+        {UM_CHOICE_ADAPT + 1, 2, 4600, 7000}, {UM_CHOICE_ADAPT, 4, 4600, 7000}, {UM_CHOICE_ADAPT, 2, 4600, 5060}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         assert_true(run_adapting(&cases[i], READ) >= 1900);
         assert_true(run_adapting(&cases[i], PUSH) >= 1900);
@@ -141,7 +141,7 @@ static void slow_bodies_do_not_change_the_way_before_a_trial(void **state)
 {
     (void)state;
     struct um_proto_choice c = {0};
-    const uint64_t ring_is_fast[] = {7000, 4600}, disturbed[] = {7000, 12000};
+    const uint64_t ring_is_fast[] = {5500, 4600}, disturbed[] = {5500, 7500};
     run(&c, LEN, 1000, ring_is_fast, 0);
     while (um_proto_choice_next(&c, LEN) != PUSH || c.of[um_proto_choice_class(LEN)].left < 2 * UM_CHOICE_SOON)
         run(&c, LEN, 1, ring_is_fast, 0);
