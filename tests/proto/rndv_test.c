@@ -509,8 +509,9 @@ static void a_call_of_progress_moves_a_part_of_the_bodies(void **state)
     }
     for (int i = 0; i < 2 * BODIES; i++) {
         const uint64_t moved = moved_of(peer, BODIES);
+        const uint32_t turns = w.node[1].ep->turns; /* a call that looks at the clock makes two */
         um_core_ep_progress(w.node[1].ep);
-        assert_in_range(moved_of(peer, BODIES) - moved, 1, STEP);
+        assert_in_range(moved_of(peer, BODIES) - moved, 1, (w.node[1].ep->turns - turns) * STEP);
     }
     for (int i = 0; i < BODIES; i++) {
         assert_int_equal(done_of(&w, 1, CTX(i)).error, 0);
