@@ -163,12 +163,14 @@ static uint16_t trial_cost(const struct um_proto_choice_class *c)
 static bool trial_has_failed(const struct um_proto_choice_class *c)
 {
     const uint16_t usual = c->cost[c->way];
-    const bool is_first = !has_compared(c), is_long = c->tries > UM_CHOICE_TRIES;
+    const bool is_first = !has_compared(c);
     if (!usual || c->tried < (is_first ? UM_CHOICE_TRIES : 2))
         return false;
-    const bool adapts = is_long && !is_first && c->tried <= UM_CHOICE_ADAPT;
-    const unsigned more = c->tried > c->tries / 2 && !is_first ? 0 : adapts ? 2 * UM_OCTAVE : UM_OCTAVE;
-    return trial_best(c) > usual + more;
+    if (is_first)
+        return trial_best(c) > usual + UM_OCTAVE;
+    if (c->tried > c->tries / 2)
+        return trial_best(c) > usual;
+    return trial_best(c) > usual + (c->tried <= UM_CHOICE_ADAPT ? 2 * UM_OCTAVE : UM_OCTAVE);
 }
 
 /* Returns the interval until the next trial: so many times the present one, up to a limit. The first trials leave it as

@@ -162,8 +162,8 @@ static bool computes(const struct um_core_peer *peer)
     return asked->shy > 0 && asked->pauses == UM_PAUSES;
 }
 
-/* Chooses, for a body that is read, whether its sender shall copy as well. One that computes, or was
- * asked for other bodies, would come too late. */
+/* Chooses, for a body that is read, whether its sender shall copy as well. One that computes, or was asked for other
+ * bodies, would come too late. */
 static bool choose_help(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
@@ -348,10 +348,10 @@ static uint64_t crossing_cost(const struct um_core_ep *ep, const struct um_proto
     struct um_proto_crossing *x = &um_proto_peer_of(in->peer)->crossing;
     const uint64_t took = p->now - p->start, ns = took > p->own_ns ? took - p->own_ns : 0;
     const uint64_t read = x->read - (x->read_came > in->way.peer_read ? x->read_came : in->way.peer_read);
-    const uint64_t copy_ns = um_proto_rate_ns(&b->placing, p->bytes);
     const bool is_exchange =
         um_proto_exchange_is_on(&b->exchange, um_core_ep_traffic(ep).bytes_sent, b->pushed) && !p->is_alone;
     const bool has_loan = um_proto_loan_take(&x->loan, read > 0, p->now);
+    const uint64_t copy_ns = is_exchange || has_loan ? um_proto_rate_ns(&b->placing, p->bytes) : 0;
     const uint64_t cost = has_loan ? um_proto_choice_pushed_ns(ns, um_proto_rate_ns(&b->reading, read), copy_ns) : ns;
     x->read_came = x->read;
     return is_exchange && cost < 2 * copy_ns ? 2 * copy_ns : cost;

@@ -11,9 +11,9 @@
 
 #define CTX(n) ((void *)(uintptr_t)(n))
 
-/* Bodies of LEN bytes are always announced. SHORT belongs to another class of sizes. */
 #define HANG_NS UINT64_C(20000000000)
 
+/* Bodies of LEN bytes are always announced. SHORT belongs to another class of sizes. */
 enum { READ_NS = 150000, LEN = 600000, SHORT = 40000, AT_A_TIME = 4, WINDOWS = 4000 };
 
 static unsigned char from[LEN], to[AT_A_TIME + 1][LEN];

@@ -614,8 +614,8 @@ MUTATIONS = [
     (
         "a long trial ends while caches adapt",
         "src/proto/choice.c",
-        "adapts ? 2 * UM_OCTAVE : UM_OCTAVE;",
-        "UM_OCTAVE;\n    (void)adapts;",
+        "(c->tried <= UM_CHOICE_ADAPT ? 2 * UM_OCTAVE : UM_OCTAVE);",
+        "UM_OCTAVE;",
         ["choice"],
     ),
     (
