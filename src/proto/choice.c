@@ -2,8 +2,7 @@
 #include "proto/choice.h"
 
 enum {
-    UM_OCTAVE = 64,          /* units of a cost for a factor of two */
-    UM_STEP_MAX = UM_OCTAVE, /* largest deviation of a body that counts: one that lost a time slice is an exception */
+    UM_OCTAVE = 64,             /* units of a cost for a factor of two */
     UM_MARGIN = UM_OCTAVE / 16, /* the other way must be better by this much to be taken */
     UM_CLEARLY = UM_OCTAVE / 4,
     UM_MUCH = UM_OCTAVE / 2,
@@ -107,9 +106,32 @@ bool um_proto_choice_prefers(const struct um_proto_choice *choice, uint64_t len,
     return has_compared(c) && c->way == way;
 }
 
-/* Learns the usual cost of the way in use. The first bodies may touch memory for the first time: the best of them
- * counts.
- */
+bool um_proto_choice_is_sure(const struct um_proto_choice *choice, uint64_t len, unsigned way)
+{
+    const struct um_proto_choice_class *c = &choice->of[um_proto_choice_class(len)];
+    return c->trials == UM_CHOICE_FIRST && c->way == way;
+}
+
+bool um_proto_choice_is_usual(const struct um_proto_choice *choice, uint64_t len, unsigned way)
+{
+    const struct um_proto_choice_class *c = &choice->of[um_proto_choice_class(len)];
+    return c->way == way && c->adapts == 0;
+}
+
+/* Returns the median of up to UM_CHOICE_RECENT samples. */
+static uint16_t median(const uint16_t *sample, unsigned count)
+{
+    uint16_t sorted[UM_CHOICE_RECENT] = {0};
+    for (unsigned i = 0, j; i < count; i++) {
+        for (j = i; j > 0 && sorted[j - 1] > sample[i]; j--)
+            sorted[j] = sorted[j - 1];
+        sorted[j] = sample[i];
+    }
+    return sorted[count / 2];
+}
+
+/* Learns the usual cost of the way in use: the median of UM_CHOICE_RECENT bodies. The first bodies may touch memory for
+ * the first time: the best of them counts. */
 static void usual_learn(struct um_proto_choice_class *c, uint16_t sample)
 {
     uint16_t *cost = &c->cost[c->way];
@@ -120,11 +142,14 @@ static void usual_learn(struct um_proto_choice_class *c, uint16_t sample)
     c->told += c->told < UM_CHOICE_PROOF;
     if (c->told <= UM_CHOICE_TRIES) {
         *cost = *cost && *cost < sample ? *cost : sample;
+        c->recently = 0;
         return;
     }
-    int off = sample - *cost;
-    off = off > UM_STEP_MAX ? UM_STEP_MAX : off < -UM_STEP_MAX ? -UM_STEP_MAX : off;
-    *cost = (uint16_t)(*cost + off / 4);
+    c->recent[c->recently++] = sample;
+    if (c->recently < UM_CHOICE_RECENT)
+        return;
+    c->recently = 0;
+    *cost = median(c->recent, UM_CHOICE_RECENT);
     int limit = (c->cost[1 - c->way] - c->was) / 2;
     if (*cost > c->was + (limit > UM_MUCH ? limit : UM_MUCH) && c->left > UM_CHOICE_SOON) {
         c->left = c->interval = UM_CHOICE_SOON; /* its cost has changed: try the other way soon */
@@ -145,14 +170,8 @@ static uint16_t trial_best(const struct um_proto_choice_class *c)
  * UM_CHOICE_ADAPT if it is long. */
 static uint16_t trial_cost(const struct um_proto_choice_class *c)
 {
-    const unsigned first = c->tried > UM_CHOICE_ADAPT ? UM_CHOICE_ADAPT : 0, count = c->tried - first;
-    uint16_t sorted[UM_CHOICE_TRIES_LONG] = {0};
-    for (unsigned i = 0, j; i < count; i++) {
-        for (j = i; j > 0 && sorted[j - 1] > c->sample[first + i]; j--)
-            sorted[j] = sorted[j - 1];
-        sorted[j] = c->sample[first + i];
-    }
-    return sorted[count / 2];
+    const unsigned first = c->tried > UM_CHOICE_ADAPT ? UM_CHOICE_ADAPT : 0;
+    return median(c->sample + first, c->tried - first);
 }
 
 /*

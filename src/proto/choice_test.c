@@ -235,13 +235,65 @@ static void slow_trials_at_first_do_not_put_off_the_next_ones(void **state)
     assert_true(run(&c, LEN, 40, ring_is_fast, 0) >= 20);
 }
 
+/* Bodies that lose time just before a trial do not make the other way the better one. */
+static void slow_bodies_before_a_trial_do_not_decide_it(void **state)
+{
+    (void)state;
+    struct um_proto_choice c = {0};
+    const uint64_t ns[] = {2500, 4000};
+    run(&c, LEN, 200, ns, 0);
+    const struct um_proto_choice_class *class = &c.of[um_proto_choice_class(LEN)];
+    for (int i = 0; i < 20000; i++) {
+        const unsigned way = um_proto_choice_take(&c, LEN);
+        um_proto_choice_tell(&c, LEN, way, way == READ && class->left < 4 ? 20000 : ns[way], LEN);
+        assert_true(um_proto_choice_prefers(&c, LEN, READ));
+    }
+}
+
+static void a_way_is_sure_after_the_first_trials(void **state)
+{
+    (void)state;
+    struct um_proto_choice c = {0};
+    const uint64_t ring_is_fast[] = {10000, 2500};
+    const struct um_proto_choice_class *class = &c.of[um_proto_choice_class(LEN)];
+    for (int i = 0; i < 200; i++) {
+        run(&c, LEN, 1, ring_is_fast, 0);
+        assert_int_equal(um_proto_choice_is_sure(&c, LEN, PUSH), class->trials == UM_CHOICE_FIRST);
+        assert_false(um_proto_choice_is_sure(&c, LEN, READ));
+    }
+    assert_int_equal(class->trials, UM_CHOICE_FIRST);
+}
+
+/* The way of a trial is not, nor is the way in use for the first bodies after it. */
+static void a_way_is_usual_when_caches_have_adapted(void **state)
+{
+    (void)state;
+    struct um_proto_choice c = {0};
+    const uint64_t ring_is_fast[] = {10000, 2500};
+    run(&c, LEN, 200, ring_is_fast, 0);
+    unsigned in_trials = 0, after = 0;
+    for (int i = 0, unusual = 0; i < 5000; i++) {
+        const unsigned way = um_proto_choice_take(&c, LEN);
+        assert_false(way == READ && um_proto_choice_is_usual(&c, LEN, way));
+        in_trials += way == READ;
+        unusual = way == READ ? UM_CHOICE_ADAPT : unusual;
+        if (way == PUSH && unusual-- > 0)
+            after += !um_proto_choice_is_usual(&c, LEN, way);
+        else if (way == PUSH)
+            assert_true(um_proto_choice_is_usual(&c, LEN, way));
+        um_proto_choice_tell(&c, LEN, way, ring_is_fast[way], LEN);
+    }
+    assert_true(in_trials > 0);
+    assert_true(after >= UM_CHOICE_ADAPT);
+}
+
 static void what_changes_is_noticed(void **state)
 {
     (void)state;
     struct um_proto_choice c = {0};
     const uint64_t ring_is_fast[] = {10000, 2500}, system_is_fast[] = {10000, 40000}, ring_again[] = {10000, 5000};
     run(&c, LEN, 1000, ring_is_fast, 0);
-    run(&c, LEN, 20, system_is_fast, 0); /* the way in use is measured with every body */
+    run(&c, LEN, 2 * UM_CHOICE_RECENT + UM_CHOICE_SOON, system_is_fast, 0); /* two medians, and a trial is near */
     assert_true(run(&c, LEN, 100, system_is_fast, 0) <= 10);
     run(&c, LEN, 2000, system_is_fast, 0);
     run(&c, LEN, 2 * UM_CHOICE_LATEST, ring_again, 0); /* the other way is tried now and then */
@@ -408,6 +460,9 @@ int main(void)
         cmocka_unit_test(what_is_preferred_has_been_compared),
         cmocka_unit_test(slow_trials_at_first_do_not_put_off_the_next_ones),
         cmocka_unit_test(what_changes_is_noticed),
+        cmocka_unit_test(slow_bodies_before_a_trial_do_not_decide_it),
+        cmocka_unit_test(a_way_is_sure_after_the_first_trials),
+        cmocka_unit_test(a_way_is_usual_when_caches_have_adapted),
         cmocka_unit_test(a_time_slice_does_not_change_the_way),
         cmocka_unit_test(bodies_announced_together_are_not_all_trials),
         cmocka_unit_test(both_sides_find_what_is_better_for_both),
