@@ -67,6 +67,7 @@ struct um_core_stats {
     uint64_t retaken;         /* of the copied: asked for in records first, then taken back */
     uint64_t mapped;          /* RMA and atomics executed by loads and stores; bodies copied from mapped memory */
     uint64_t joint;           /* received bodies of which the sender copied a part */
+    uint64_t batched;         /* received bodies that were read together with others */
     uint64_t unexpected;      /* messages that arrived before their receive was posted */
     uint64_t peers_lost;
 };

@@ -69,7 +69,7 @@ void um_proto_ask_wait(struct um_proto_inbound *in)
 {
     um_list_unlink(&in->job.link);
     um_list_append(&um_proto_peer_of(in->peer)->asked.behind, &in->job.link);
-    in->way.is_behind = in->way.has_waited = true;
+    in->way.is_behind = in->way.has_waited = in->may_wait = true; /* they come together again */
 }
 
 /* Takes a body back: reads the parts of it that have not come. */
@@ -86,8 +86,7 @@ static void take_back(struct um_core_ep *ep, struct um_proto_inbound *in)
     um_proto_ep_of(ep)->watching.taken_at = ep->turns;
     in->pushed = in->asked = false;
     in->watch.is_taken_back = true;
-    if (in->class->step(ep, in) && !in->asked)
-        um_core_job_start(ep, &in->job);
+    um_proto_inbound_step(ep, in);
 }
 
 /* Reads the clock once in a call of progress, for all peers. */

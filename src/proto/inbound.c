@@ -201,9 +201,7 @@ void um_proto_inbound_start(struct um_core_ep *ep, struct um_proto_inbound *in)
     }
     in->job.step = inbound_step;
     in->start = in->dest.cursor;
-    bool lives = in->class->step(ep, in);
-    if (lives && (!in->asked || in->op == UM_WIRE_READ) && !in->offer.shown && !in->way.is_behind)
-        um_core_job_start(ep, &in->job);
+    um_proto_inbound_step(ep, in);
 }
 
 /* ---- answered ---- */
@@ -303,6 +301,7 @@ void um_proto_inbound_peer_left(struct um_core_ep *ep, struct um_core_peer *peer
                 um_proto_inbound_finish(ep, in, error);
         }
     }
+    um_proto_batch_forget(peer);
     um_proto_peer_of(peer)->await_until = 0;
     free(t);
 }

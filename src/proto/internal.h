@@ -62,8 +62,17 @@ struct um_proto_crossing {
 /* Classes of sizes (choice.h) whose messages can go in segments: eight, and as many for shareable bodies. */
 enum { UM_UNASKED_CLASSES = 16 };
 
+/* Of rndv_batch.c: bodies of a peer that wait to be read by one call. */
+struct um_proto_batch {
+    struct um_list bodies;  /* by the links of their jobs */
+    struct um_core_job job; /* reads them; in ep->jobs while there is any */
+    uint64_t bytes;         /* of these bodies */
+    uint32_t count;
+};
+
 struct um_proto_peer {
     struct um_proto_asked asked;
+    struct um_proto_batch batch;
     uint8_t offers_refused;            /* rma_offer.c: offers in a row that the peer refused */
     struct um_list atomics;            /* atomic_owner.c: the peer's operations that have not ended */
     struct um_core_op *sending;        /* atomic_remote.c: the operation whose records are not all committed yet */
@@ -253,7 +262,7 @@ struct um_proto_both {
 
 /* The kind of an announced body: of a message, or of RMA that this process executes. */
 struct um_proto_inbound_class {
-    /* Moves some of the body. Returns whether the body still lives. */
+    /* Moves some of the body. Returns whether the body still lives, and is the caller's. */
     bool (*step)(struct um_core_ep *ep, struct um_proto_inbound *in);
     /* Completes the receive or the RMA here, when the body has ended. error: 0 or a positive errno. */
     void (*ended)(struct um_core_ep *ep, struct um_proto_inbound *in, int error);
@@ -269,6 +278,7 @@ struct um_proto_inbound {
     uint32_t token;
     uint8_t op;       /* the opcode that announced it */
     bool matched;     /* RTS: it has a destination */
+    bool may_wait;    /* RTS: its announcement has just come: it may be read together with others (rndv_batch.c) */
     bool pushed;      /* the body comes, or goes, in records */
     bool asked;       /* its peer was asked for the records */
     bool shareable;   /* RTS: its sender says that it can be mapped here */
@@ -294,8 +304,21 @@ struct um_proto_inbound {
 /* Reads the announcement of a body. NULL and *error_p: -EPROTO or -ENOMEM. */
 struct um_proto_inbound *um_proto_inbound_open(struct um_core_peer *peer, const struct um_record *rec,
                                                const struct um_proto_inbound_class *class, int *error_p);
+static inline struct um_proto_inbound *um_proto_inbound_of_job(const struct um_list *link)
+{
+    return UM_CONTAINER(UM_CONTAINER(link, struct um_core_job, link), struct um_proto_inbound, job);
+}
+
 /* Moves what can be moved now. The destination is known. */
 void um_proto_inbound_start(struct um_core_ep *ep, struct um_proto_inbound *in);
+/* Moves some of the body, which has no job; if it goes on, starts its job. */
+static inline void um_proto_inbound_step(struct um_core_ep *ep, struct um_proto_inbound *in)
+{
+    const bool lives = in->class->step(ep, in);
+    if (lives && (!in->asked || in->op == UM_WIRE_READ) && !in->offer.shown && !in->way.is_behind)
+        um_core_job_start(ep, &in->job);
+}
+
 /* Finds a body by the token that the peer gave it. NULL: there is none, or it has ended and its answer is due. */
 struct um_proto_inbound *um_proto_inbound_find(const struct um_core_peer *peer, uint32_t token);
 /* Ends the body without a completion here: sends the answer, if one is due (answer), and frees the body. */
@@ -376,6 +399,22 @@ void um_proto_both_end(struct um_core_ep *ep, struct um_proto_inbound *in);
 void um_proto_help_stop(struct um_core_op *op);
 int um_proto_rndv_invite_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 
+/* ---- rndv_batch.c ---- */
+
+/* Lets a body, whose way is to be read, wait for others of its peer. True: it waits, is read, or has a job: the caller
+ * must not touch it. */
+bool um_proto_batch_take(struct um_core_ep *ep, struct um_proto_inbound *in);
+/* Reads the bodies that wait. */
+void um_proto_batch_read(struct um_core_ep *ep, struct um_core_peer *peer);
+/* Called when none of them waits any more. */
+static inline void um_proto_batch_forget(struct um_core_peer *peer)
+{
+    struct um_proto_batch *batch = &um_proto_peer_of(peer)->batch;
+    um_list_unlink(&batch->job.link);
+    batch->count = 0;
+    batch->bytes = 0;
+}
+
 /* ---- rndv_push.c ---- */
 
 /* The class of an operation whose body the peer reads or asks for. */
@@ -394,6 +433,8 @@ bool um_proto_way_choose(struct um_core_ep *ep, struct um_proto_inbound *in);
  * transfer_start() and transfer_poll(). */
 int um_proto_way_read(struct um_core_ep *ep, struct um_proto_inbound *in, const struct um_copy *copy);
 int um_proto_way_read_on(struct um_core_ep *ep, struct um_proto_inbound *in);
+/* The bodies of a batch, of so many bytes in all, were read by a copy that has just ended. began: ns. */
+void um_proto_way_batch_read(struct um_core_ep *ep, const struct um_list *bodies, uint64_t began, uint64_t bytes);
 /* um_proto_both_copy() for a body that is read; measures the time that it takes. */
 int um_proto_way_read_helped(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* Called before a part of a body that was asked for is copied. Returns the time (ns) for um_proto_way_came(); 0: it is

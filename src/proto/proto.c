@@ -15,6 +15,7 @@
 static void peer_left(struct um_core_ep *ep, struct um_core_peer *peer, int error)
 {
     const uint64_t await_until = error && error != EPROTO ? um_clock_ns() + UM_AWAIT_NS : 0;
+    um_proto_batch_read(ep, peer); /* it may have left after it announced them */
     um_proto_inbound_peer_left(ep, peer, error ? error : ECONNRESET, await_until);
     um_proto_segments_peer_left(ep, peer, error ? error : ECONNRESET);
     um_proto_atomic_peer_left(peer);
@@ -25,6 +26,8 @@ static void peer_opened(struct um_core_peer *peer)
 {
     struct um_proto_peer *own = um_proto_peer_of(peer);
     um_list_init(&own->atomics);
+    um_list_init(&own->batch.bodies);
+    um_list_init(&own->batch.job.link);
     um_list_init(&own->due);
     um_list_init(&own->answering.link);
     um_list_init(&own->asked.watched);

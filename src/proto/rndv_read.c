@@ -152,6 +152,8 @@ static bool helped_step(struct um_core_ep *ep, struct um_proto_inbound *in)
 static bool message_step(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     uint64_t limit = in->arrival.len < in->dest.len ? in->arrival.len : in->dest.len;
+    const bool may_wait = in->may_wait;
+    in->may_wait = false;
     if (in->way.chosen == UM_WAY_NONE && !in->copying.transfer && um_proto_way_choose(ep, in))
         return true;
     if (in->both.is_wanted && !um_proto_both_begin(ep, in))
@@ -161,6 +163,8 @@ static bool message_step(struct um_core_ep *ep, struct um_proto_inbound *in)
         return mapped_step(ep, in);
     if (in->both.words >= 0)
         return helped_step(ep, in);
+    if (may_wait && um_proto_batch_take(ep, in))
+        return false;
     if (in->moved < limit) {
         size_t len;
         enum read_outcome outcome = read_result(ep, in, message_read(ep, in, limit, &len));

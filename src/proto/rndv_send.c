@@ -94,7 +94,7 @@ int um_proto_rndv_rts_arrived(struct um_core_ep *ep, struct um_core_peer *peer, 
     if (!in)
         return error;
     if (um_proto_receive_match(ep, &in->arrival, &in->dest)) {
-        in->matched = true;
+        in->matched = in->may_wait = true;
         um_proto_inbound_start(ep, in);
         return 0;
     }

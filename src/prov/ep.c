@@ -221,9 +221,10 @@ static void um_prov_ep_print_stats(const struct um_prov_ep *ep)
     fprintf(stderr,
             "unimem: stats: pid=%d sent=%" PRIu64 " received=%" PRIu64 " eager=%" PRIu64 " rendezvous=%" PRIu64
             " copied=%" PRIu64 " mapped=%" PRIu64 " bounced=%" PRIu64 " unexpected=%" PRIu64 " bytes_sent=%" PRIu64
-            " bytes_received=%" PRIu64 " peers_lost=%" PRIu64 " retaken=%" PRIu64 " joint=%" PRIu64 "\n",
+            " bytes_received=%" PRIu64 " peers_lost=%" PRIu64 " retaken=%" PRIu64 " joint=%" PRIu64 " batched=%" PRIu64
+            "\n",
             (int)getpid(), t.sent, t.received, s->eager, s->rendezvous, s->copied, s->mapped, s->bounced, s->unexpected,
-            t.bytes_sent, t.bytes_received, s->peers_lost, s->retaken, s->joint);
+            t.bytes_sent, t.bytes_received, s->peers_lost, s->retaken, s->joint, s->batched);
     for (uint32_t i = 0; machines->count > 1 && i < machines->count; i++)
         fprintf(stderr,
                 "unimem: stats: pid=%d machine=%s sent=%" PRIu64 " received=%" PRIu64 " bytes_sent=%" PRIu64

@@ -173,6 +173,34 @@ static void copies_are_whole_at_any_distance(void **state)
     close_link();
 }
 
+/* Some of several pieces lie so; the call for the others stops before them. */
+static void pieces_at_any_distance_are_whole(void **state)
+{
+    (void)state;
+    needs(!has_processes || has_private_copy());
+    enum { PAGE = 4096, LEN = 8192, PIECES = 4, BEHIND = 16 };
+    open_link();
+    um_shm_detour_assume(true);
+    for (unsigned set = 0; set < 1u << PIECES; set++) {
+        const size_t apart =
+            (uintptr_t)remote % PAGE + PAGE - (uintptr_t)local % PAGE; /* to the same place in a page */
+        struct um_piece p[PIECES];
+        struct iovec v[PIECES];
+        remote[set * 100] ^= 0x5a;
+        memcpy(expected, local, BYTES);
+        for (size_t i = 0; i < PIECES; i++) {
+            const size_t at = i * (LEN + 2 * PAGE), to = at + apart % PAGE + (set & 1u << i ? BEHIND : 0);
+            p[i] = piece(at, LEN);
+            v[i] = entry(to, LEN);
+            memcpy(expected + to, remote + at, LEN);
+        }
+        assert_int_equal(copy_now(link, false, &COPY(p, PIECES, v, PIECES, PIECES * LEN)), 0);
+        assert_memory_equal(local, expected, BYTES);
+    }
+    um_shm_detour_assume(false);
+    close_link();
+}
+
 /* A region's memory may be gone. Whatever way a copy goes, that is an error. */
 static void missing_memory_of_a_region_is_an_error(void **state)
 {
@@ -264,6 +292,6 @@ static void nothing_is_written_while_the_pages_of_the_peer_move(void **state)
 }
 
 GROUP(copy, T(one_piece_is_read_and_written), T(nothing_is_copied_without_length), T(no_more_than_len_moves),
-      T(lists_of_any_cut_are_copied_in_order), T(copies_are_whole_at_any_distance),
+      T(lists_of_any_cut_are_copied_in_order), T(copies_are_whole_at_any_distance), T(pieces_at_any_distance_are_whole),
       T(missing_memory_of_a_region_is_an_error), T(a_port_without_private_copies_is_refused_them),
       T(the_memory_of_a_closed_port_is_not_copied), T(nothing_is_written_while_the_pages_of_the_peer_move));

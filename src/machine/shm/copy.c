@@ -155,6 +155,16 @@ struct pieces {
     uint64_t nonce;
 };
 
+/* Leaves the pieces to the next call from the first one on that goes by way of a buffer, as far as the pieces of both
+ * processes are in pairs. */
+static void stop_before_detour(struct pieces *p, bool write)
+{
+    for (size_t i = 1; i < p->locals && i < p->remotes && p->local[i].iov_len == p->remote[i].iov_len; i++) {
+        if (um_shm_detour_may_be_for(&p->local[i + 1], &p->remote[i + 1], write))
+            p->locals = p->remotes = i;
+    }
+}
+
 /* Copies some of the pieces. Returns the bytes that moved, or a negative errno of the operation. */
 static ssize_t copy_pieces(struct um_mem_port *port, const struct holder *peer, const struct um_copy *copy,
                            const struct um_mem_copy_peer *known, struct pieces *p)
@@ -164,6 +174,8 @@ static ssize_t copy_pieces(struct um_mem_port *port, const struct holder *peer, 
         !copy->is_region && take_detour(port->mapper_state, copy->write, &p->local[1], &p->remote[1]);
     if (is_detour)
         p->locals = p->remotes = 1;
+    else if (!copy->is_region)
+        stop_before_detour(p, copy->write);
     ssize_t moved = copy->write ? proof_renew(port, peer, known->proven_at) : 0;
     if (moved)
         return moved;

@@ -59,19 +59,28 @@ static bool measure(unsigned char *memory)
     return is_slow;
 }
 
+static size_t shorter(const struct iovec *near, const struct iovec *far)
+{
+    return near->iov_len < far->iov_len ? near->iov_len : far->iov_len;
+}
+
+bool um_shm_detour_may_be_for(const struct iovec *near, const struct iovec *far, bool write)
+{
+    const uintptr_t here = (uintptr_t)near->iov_base, there = (uintptr_t)far->iov_base;
+    const bool is_behind = write ? um_bytes_are_just_behind(there, here) : um_bytes_are_just_behind(here, there);
+    return is_behind && shorter(near, far) >= UM_SHM_DETOUR_MIN && um_load_relaxed_u32(&behaviour) != FAST;
+}
+
 unsigned char *um_shm_detour_for(struct um_shm_detour *detour, const struct iovec *near, const struct iovec *far,
                                  bool write, size_t *len_p)
 {
-    const uintptr_t here = (uintptr_t)near->iov_base, there = (uintptr_t)far->iov_base;
-    const size_t len = near->iov_len < far->iov_len ? near->iov_len : far->iov_len;
-    uint32_t known = um_load_relaxed_u32(&behaviour);
-    const bool is_behind = write ? um_bytes_are_just_behind(there, here) : um_bytes_are_just_behind(here, there);
-    if (!is_behind || len < UM_SHM_DETOUR_MIN || known == FAST)
+    const size_t len = shorter(near, far);
+    if (!um_shm_detour_may_be_for(near, far, write))
         return NULL;
     if (!detour->memory)
         detour->memory = aligned_alloc(UM_BYTES_PAGE, ROOM);
-    if (!detour->memory || (known == UNKNOWN && !measure(detour->memory)))
+    if (!detour->memory || (um_load_relaxed_u32(&behaviour) == UNKNOWN && !measure(detour->memory)))
         return NULL;
     *len_p = len < UM_SHM_DETOUR_MAX ? len : UM_SHM_DETOUR_MAX;
-    return detour->memory + there % UM_BYTES_PAGE;
+    return detour->memory + (uintptr_t)far->iov_base % UM_BYTES_PAGE;
 }

@@ -32,6 +32,9 @@ void um_shm_detour_end(struct um_shm_detour *detour);
 unsigned char *um_shm_detour_for(struct um_shm_detour *detour, const struct iovec *near, const struct iovec *far,
                                  bool write, size_t *len_p);
 
+/* May the copy between these two pieces be such a one? False: it is best made directly. */
+bool um_shm_detour_may_be_for(const struct iovec *near, const struct iovec *far, bool write);
+
 /* For tests: copies with such a distance are slow, or they are not, whatever a measurement says. */
 void um_shm_detour_assume(bool is_slow);
 
