@@ -109,7 +109,7 @@ bool um_proto_choice_prefers(const struct um_proto_choice *choice, uint64_t len,
 bool um_proto_choice_is_sure(const struct um_proto_choice *choice, uint64_t len, unsigned way)
 {
     const struct um_proto_choice_class *c = &choice->of[um_proto_choice_class(len)];
-    return c->trials == UM_CHOICE_FIRST && c->way == way;
+    return c->trials == UM_CHOICE_FIRST && c->way == way && c->left > UM_CHOICE_SOON;
 }
 
 bool um_proto_choice_is_usual(const struct um_proto_choice *choice, uint64_t len, unsigned way)
@@ -243,12 +243,25 @@ void um_proto_choice_tell(struct um_proto_choice *choice, uint64_t len, unsigned
     }
 }
 
+/* Ends a trial of which too few bodies have told their cost: the other way could not be had, so the next trial comes
+ * later. The first trial goes on then. */
+static void trial_give_up(struct um_proto_choice_class *c)
+{
+    c->interval = (uint16_t)(2 * c->interval < UM_CHOICE_LATE ? 2 * c->interval : UM_CHOICE_LATE);
+    c->left = c->interval;
+    c->adapts = UM_CHOICE_ADAPT;
+    c->trial = c->tries;
+    c->voided = (uint8_t)(c->tries - c->tried);
+}
+
 void um_proto_choice_void(struct um_proto_choice *choice, uint64_t len, unsigned way)
 {
     struct um_proto_choice_class *c = &choice->of[um_proto_choice_class(len)];
     if (way != c->way && is_under_way(c)) {
         c->voided++;
         trial_end(c);
+        if (c->trial > 0 && c->tried + c->voided >= c->tries)
+            trial_give_up(c);
     }
 }
 
@@ -283,12 +296,15 @@ uint64_t um_proto_choice_pushed_ns(uint64_t ns, uint64_t busy_ns, uint64_t copy_
 bool um_proto_exchange_is_on(struct um_proto_exchange *exchange, uint64_t sent, uint64_t pushed)
 {
     const uint64_t came = pushed - exchange->pushed;
-    if (exchange->sent == 0 && exchange->pushed == 0)
+    if (exchange->sent == 0 && exchange->pushed == 0) {
         *exchange = (struct um_proto_exchange){.sent = sent, .pushed = pushed};
-    else if (came >= UM_EXCHANGE_BYTES)
-        *exchange =
-            (struct um_proto_exchange){.sent = sent, .pushed = pushed, .is_on = sent - exchange->sent >= came / 2};
-    return exchange->is_on;
+    } else if (came >= UM_EXCHANGE_BYTES) {
+        const bool is_half = sent - exchange->sent >= came / 2;
+        exchange->left = is_half ? UM_EXCHANGE_HOLD : exchange->left > 0 ? exchange->left - 1 : 0;
+        exchange->sent = sent;
+        exchange->pushed = pushed;
+    }
+    return exchange->left > 0;
 }
 
 bool um_proto_loan_take(struct um_proto_loan *loan, bool reads, uint64_t now)

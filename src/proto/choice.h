@@ -68,7 +68,8 @@ bool um_proto_choice_compares(const struct um_proto_choice *choice, uint64_t len
 void um_proto_choice_try(struct um_proto_choice *choice, uint64_t len);
 /* Was that way found better for such bodies? */
 bool um_proto_choice_prefers(const struct um_proto_choice *choice, uint64_t len, unsigned way);
-/* Was that way found better by as many trials as come soon after one another (UM_CHOICE_FIRST)? */
+/* Was that way found better by as many trials as come soon after one another (UM_CHOICE_FIRST), and does none begin
+ * soon? */
 bool um_proto_choice_is_sure(const struct um_proto_choice *choice, uint64_t len, unsigned way);
 /* Is that way in use for such bodies, and do caches not adapt to it after a trial? */
 bool um_proto_choice_is_usual(const struct um_proto_choice *choice, uint64_t len, unsigned way);
@@ -106,13 +107,16 @@ uint64_t um_proto_choice_pushed_ns(uint64_t ns, uint64_t busy_ns, uint64_t copy_
  */
 struct um_proto_exchange {
     uint64_t sent, pushed; /* bytes at the last comparison; all zero: there was none */
-    bool is_on;
+    uint32_t left; /* comparisons that may find less until bodies do not go both ways any more; 0: they do not */
 };
 
-enum { UM_EXCHANGE_BYTES = 1 << 19 /* bytes pushed between two comparisons */ };
+enum {
+    UM_EXCHANGE_BYTES = 1 << 19, /* bytes pushed between two comparisons */
+    UM_EXCHANGE_HOLD = 32,       /* comparisons: a program posts many bodies at a time, then none for a while */
+};
 
 /* Compares what was pushed by peers with what was sent to them (bytes, in all). Returns whether half as much was sent,
- * or more. */
+ * or more, lately. */
 bool um_proto_exchange_is_on(struct um_proto_exchange *exchange, uint64_t sent, uint64_t pushed);
 
 /*

@@ -17,7 +17,7 @@
 
 enum { UM_BATCH_BODIES = 4 }; /* more take hardly less time each, and their senders wait longer */
 
-#define UM_BATCH_BYTES UINT64_C(524288) /* a batch that has so many is full; a longer body is read by itself */
+#define UM_BATCH_BYTES UINT64_C(1048576) /* a batch that has so many is full; a longer body is read by itself */
 
 /* The bodies of the list, as one copy. */
 struct batch_copy {

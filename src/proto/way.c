@@ -252,7 +252,7 @@ static uint64_t copy_cost(const struct um_proto_ways *b, const struct um_proto_i
         return mapped_cost(len, counts_more, ns);
     if (in->both.is_helped && counts_more)
         return 2 * ns;
-    if (len < UM_SHORT_BODY && !b->exchange.is_on)
+    if (len < UM_SHORT_BODY && b->exchange.left == 0)
         return len < UM_SHORT_BODY / 2 ? 2 * ns : ns + ns / 2;
     return counts_more ? ns + ns / 8 : ns;
 }
@@ -310,7 +310,7 @@ int um_proto_way_read_helped(struct um_core_ep *ep, struct um_proto_inbound *in)
 uint64_t um_proto_way_coming(const struct um_core_ep *ep, const struct um_proto_inbound *in)
 {
     const bool reads_meanwhile = um_proto_peer_of(in->peer)->crossing.read != in->way.peer_read;
-    const bool is_timed = in->moved == 0 && (reads_meanwhile || um_proto_ep_of(ep)->ways->exchange.is_on);
+    const bool is_timed = in->moved == 0 && (reads_meanwhile || um_proto_ep_of(ep)->ways->exchange.left > 0);
     return is_timed ? um_clock_ns() : 0;
 }
 

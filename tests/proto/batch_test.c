@@ -9,7 +9,7 @@
 #define CTX(n) ((void *)(uintptr_t)(n))
 
 /* RECV and SEND: contexts of the first receive and the first send. */
-enum { LEN = 40000, BODIES = 12, LONG = 300000, RECV = 1, SEND = 100 };
+enum { LEN = 40000, BODIES = 12, LONG = 600000, RECV = 1, SEND = 100 };
 
 static unsigned char from[BODIES][LONG], to[BODIES][LONG];
 
@@ -165,12 +165,12 @@ static void long_bodies_are_read_by_themselves(void **state)
     close_counting(&w);
 }
 
-/* Bodies of 256 KiB are as many bytes by two as a batch takes. */
+/* Two bodies of 512 KiB are as many bytes as a batch takes. */
 static void a_batch_has_so_many_bytes(void **state)
 {
     struct world w;
     (void)state;
-    enum { HALF = 262144 };
+    enum { HALF = 524288 };
     open_counting(&w);
     post(&w, 4, HALF);
     announce(&w, 4, HALF);

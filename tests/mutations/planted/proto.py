@@ -740,8 +740,15 @@ MUTATIONS = [
     (
         "what is sent makes no difference to what bodies that come cost",
         "src/proto/choice.c",
-        "sent - exchange->sent >= came / 2};",
-        "came < UM_EXCHANGE_BYTES};",
+        "sent - exchange->sent >= came / 2;",
+        "came < UM_EXCHANGE_BYTES;",
+        ["choice"],
+    ),
+    (
+        "bodies go both ways only as long as each comparison says so",
+        "src/proto/choice.c",
+        "is_half ? UM_EXCHANGE_HOLD :",
+        "is_half ? 1 :",
         ["choice"],
     ),
     (
