@@ -109,7 +109,7 @@ bool um_proto_choice_prefers(const struct um_proto_choice *choice, uint64_t len,
 bool um_proto_choice_is_sure(const struct um_proto_choice *choice, uint64_t len, unsigned way)
 {
     const struct um_proto_choice_class *c = &choice->of[um_proto_choice_class(len)];
-    return c->trials == UM_CHOICE_FIRST && c->way == way && c->left > UM_CHOICE_SOON;
+    return has_compared(c) && c->way == way && c->left > UM_CHOICE_SOON;
 }
 
 bool um_proto_choice_is_usual(const struct um_proto_choice *choice, uint64_t len, unsigned way)

@@ -68,8 +68,8 @@ bool um_proto_choice_compares(const struct um_proto_choice *choice, uint64_t len
 void um_proto_choice_try(struct um_proto_choice *choice, uint64_t len);
 /* Was that way found better for such bodies? */
 bool um_proto_choice_prefers(const struct um_proto_choice *choice, uint64_t len, unsigned way);
-/* Was that way found better by as many trials as come soon after one another (UM_CHOICE_FIRST), and does none begin
- * soon? */
+/* Was that way found better for such bodies, and does no trial begin soon? (The first trials follow one another soon,
+ * so this takes several.) */
 bool um_proto_choice_is_sure(const struct um_proto_choice *choice, uint64_t len, unsigned way);
 /* Is that way in use for such bodies, and do caches not adapt to it after a trial? */
 bool um_proto_choice_is_usual(const struct um_proto_choice *choice, uint64_t len, unsigned way);

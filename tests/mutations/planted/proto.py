@@ -486,10 +486,17 @@ MUTATIONS = [
         ["choice"],
     ),
     (
-        "bodies come unasked after the first trial",
+        "bodies come unasked when a trial is near",
         "src/proto/choice.c",
-        "    return c->trials == UM_CHOICE_FIRST && c->way == way;",
-        "    return c->trials > 0 && c->way == way;",
+        " && c->left > UM_CHOICE_SOON;\n}",
+        ";\n}",
+        ["choice"],
+    ),
+    (
+        "a way that cannot be had is tried as often as before",
+        "src/proto/choice.c",
+        "UM_CHOICE_LATE ? 2 * c->interval :",
+        "UM_CHOICE_LATE ? c->interval :",
         ["choice"],
     ),
     (
