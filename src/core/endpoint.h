@@ -380,4 +380,10 @@ static inline void um_core_job_start(struct um_core_ep *ep, struct um_core_job *
     um_list_append(&ep->jobs, &job->link);
 }
 
+/* The same, before all other jobs. */
+static inline void um_core_job_start_first(struct um_core_ep *ep, struct um_core_job *job)
+{
+    um_list_append(ep->jobs.next, &job->link);
+}
+
 #endif

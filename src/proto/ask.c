@@ -40,6 +40,8 @@ enum { UM_QUIET_LOOKS = 2, UM_SHY_MAX = 255 };
 
 bool um_proto_ask_records(struct um_proto_inbound *in)
 {
+    if (!in->peer->rx) /* the sender has left */
+        return false;
     if (in->peer->rx->machine->answer(in->peer->rx, in->token, UM_STATUS_PUSH) == -EAGAIN)
         return false;
     in->asked = true;

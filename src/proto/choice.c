@@ -115,7 +115,7 @@ bool um_proto_choice_is_sure(const struct um_proto_choice *choice, uint64_t len,
 bool um_proto_choice_is_usual(const struct um_proto_choice *choice, uint64_t len, unsigned way)
 {
     const struct um_proto_choice_class *c = &choice->of[um_proto_choice_class(len)];
-    return c->way == way && c->adapts == 0;
+    return !has_compared(c) || (c->way == way && c->adapts == 0);
 }
 
 /* Returns the median of up to UM_CHOICE_RECENT samples. */
@@ -226,6 +226,30 @@ static void trial_end(struct um_proto_choice_class *c)
     }
 }
 
+/*
+ * Too few bodies of a trial have told their cost: the other way could not be had. The next trial comes later, unless it
+ * is one of the first ones. The very first trial goes on, if any of its bodies told its cost.
+ */
+static void trial_give_up(struct um_proto_choice_class *c)
+{
+    if (!has_compared(c) && c->tried > 0)
+        return;
+    if (has_compared(c) && c->trials < UM_CHOICE_FIRST)
+        c->trials++;
+    else if (c->interval < UM_CHOICE_LATE)
+        c->interval = (uint16_t)(2 * c->interval);
+    c->left = c->interval;
+    c->adapts = UM_CHOICE_ADAPT;
+}
+
+/* One more body of the trial has told its cost, or will not tell it. */
+static void trial_go_on(struct um_proto_choice_class *c)
+{
+    trial_end(c);
+    if (c->trial > 0 && c->tried + c->voided == c->tries)
+        trial_give_up(c);
+}
+
 void um_proto_choice_tell(struct um_proto_choice *choice, uint64_t len, unsigned way, uint64_t ns, uint64_t bytes)
 {
     struct um_proto_choice_class *c = &choice->of[um_proto_choice_class(len)];
@@ -239,19 +263,8 @@ void um_proto_choice_tell(struct um_proto_choice *choice, uint64_t len, unsigned
             c->left = UM_CHOICE_SOON; /* a trial decides, after what may have been an exception: caches adapt again */
     } else if (is_under_way(c)) {     /* else it is late, from the time when this way was in use */
         c->sample[c->tried++] = sample;
-        trial_end(c);
+        trial_go_on(c);
     }
-}
-
-/* Ends a trial of which too few bodies have told their cost: the other way could not be had, so the next trial comes
- * later. The first trial goes on then. */
-static void trial_give_up(struct um_proto_choice_class *c)
-{
-    c->interval = (uint16_t)(2 * c->interval < UM_CHOICE_LATE ? 2 * c->interval : UM_CHOICE_LATE);
-    c->left = c->interval;
-    c->adapts = UM_CHOICE_ADAPT;
-    c->trial = c->tries;
-    c->voided = (uint8_t)(c->tries - c->tried);
 }
 
 void um_proto_choice_void(struct um_proto_choice *choice, uint64_t len, unsigned way)
@@ -259,9 +272,7 @@ void um_proto_choice_void(struct um_proto_choice *choice, uint64_t len, unsigned
     struct um_proto_choice_class *c = &choice->of[um_proto_choice_class(len)];
     if (way != c->way && is_under_way(c)) {
         c->voided++;
-        trial_end(c);
-        if (c->trial > 0 && c->tried + c->voided >= c->tries)
-            trial_give_up(c);
+        trial_go_on(c);
     }
 }
 

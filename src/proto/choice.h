@@ -71,7 +71,8 @@ bool um_proto_choice_prefers(const struct um_proto_choice *choice, uint64_t len,
 /* Was that way found better for such bodies, and does no trial begin soon? (The first trials follow one another soon,
  * so this takes several.) */
 bool um_proto_choice_is_sure(const struct um_proto_choice *choice, uint64_t len, unsigned way);
-/* Is that way in use for such bodies, and do caches not adapt to it after a trial? */
+/* Is that way in use for such bodies, and do caches not adapt to it after a trial? True also before the ways were
+ * compared. */
 bool um_proto_choice_is_usual(const struct um_proto_choice *choice, uint64_t len, unsigned way);
 /* Learns from a body of len bytes that moved that way. Meanwhile `bytes` bytes moved that way in ns (several bodies may
  * move at a time). */

@@ -211,6 +211,31 @@ static void a_way_that_cannot_be_had_is_tried_ever_more_seldom(void **state)
     assert_true(um_proto_choice_prefers(&c, LEN, PUSH));
 }
 
+/* It does not matter which of a trial's bodies tell their cost. */
+static void a_trial_that_tells_too_little_puts_off_the_next_one(void **state)
+{
+    (void)state;
+    for (int tells_first = 0; tells_first < 2; tells_first++) {
+        struct um_proto_choice c = {0};
+        const uint64_t system_is_fast[] = {2500, 4000};
+        const struct um_proto_choice_class *class = &c.of[um_proto_choice_class(LEN)];
+        run(&c, LEN, 100, system_is_fast, 0);
+        while (um_proto_choice_next(&c, LEN) == READ)
+            run(&c, LEN, 1, system_is_fast, 0);
+        const unsigned before = class->interval;
+        assert_in_range(before, UM_CHOICE_SOON, UM_CHOICE_LATE / 2);
+        for (int i = 0; i < UM_CHOICE_TRIES_LONG; i++) {
+            assert_int_equal(um_proto_choice_take(&c, LEN), PUSH);
+            if (tells_first == (i < UM_CHOICE_TRIES_LONG / 2))
+                um_proto_choice_tell(&c, LEN, PUSH, 2600, LEN); /* not slow enough to fail */
+            else
+                um_proto_choice_void(&c, LEN, PUSH);
+        }
+        assert_int_equal(class->interval, 2 * before);
+        assert_int_equal(class->left, 2 * before);
+    }
+}
+
 /* Bodies that are taken back, or go a third way, tell no cost. */
 static void a_first_trial_ends_although_some_bodies_never_end(void **state)
 {
@@ -292,6 +317,7 @@ static void a_way_is_usual_when_caches_have_adapted(void **state)
     (void)state;
     struct um_proto_choice c = {0};
     const uint64_t ring_is_fast[] = {10000, 2500};
+    assert_true(um_proto_choice_is_usual(&c, LEN, PUSH)); /* nothing is known */
     run(&c, LEN, 200, ring_is_fast, 0);
     unsigned in_trials = 0, after = 0;
     for (int i = 0, unusual = 0; i < 5000; i++) {
@@ -479,6 +505,7 @@ int main(void)
         cmocka_unit_test(a_new_class_begins_like_its_neighbour),
         cmocka_unit_test(a_trial_of_a_slow_way_costs_few_bodies),
         cmocka_unit_test(a_way_that_cannot_be_had_is_tried_ever_more_seldom),
+        cmocka_unit_test(a_trial_that_tells_too_little_puts_off_the_next_one),
         cmocka_unit_test(a_first_trial_ends_although_some_bodies_never_end),
         cmocka_unit_test(a_fast_way_is_found_although_its_first_bodies_are_slow),
         cmocka_unit_test(a_fast_way_is_found_although_caches_adapt_after_each_change),

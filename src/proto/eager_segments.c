@@ -161,6 +161,7 @@ int um_proto_segments_send(struct um_core_ep *ep, const struct um_proto_msg *msg
     if (ret) /* -EPIPE: the receiver drops the segments that have come */
         return um_proto_eager_refused(msg, op, ret);
     um_proto_eager_count(ep, msg->peer, len);
+    um_proto_ep_of(ep)->bodies_sent += len;
     um_proto_eager_end(ep, msg, len, op);
     return 0;
 }

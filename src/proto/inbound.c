@@ -184,11 +184,11 @@ static bool inbound_step(struct um_core_ep *ep, struct um_core_job *job)
     struct um_proto_inbound *in = UM_CONTAINER(job, struct um_proto_inbound, job);
     const uint64_t before = in->moved, total = in->arrival.len;
     const uint64_t limit = in->op == UM_WIRE_RTS && in->dest.len < total ? in->dest.len : total;
-    const bool was_pushed = in->pushed;
+    const bool was_pushed = in->pushed, may_wait = in->may_wait; /* in a batch, which counts its bytes */
     if (in->pushed && in->op != UM_WIRE_READ)
         return um_proto_ask_records(in);
     const bool lives = in->class->step(ep, in);
-    const uint64_t after = lives ? in->moved : limit;
+    const uint64_t after = lives ? in->moved : may_wait ? before : limit;
     ep->job_bytes += after > before ? after - before : 0;
     return !lives || in->moved != before || in->pushed != was_pushed || in->way.is_behind;
 }

@@ -64,10 +64,16 @@ enum { UM_UNASKED_CLASSES = 16 };
 
 /* Of rndv_batch.c: bodies of a peer that wait to be read by one call. */
 struct um_proto_batch {
-    struct um_list bodies;  /* by the links of their jobs */
-    struct um_core_job job; /* reads them; in ep->jobs while there is any */
-    uint64_t bytes;         /* of these bodies */
+    struct um_list link;   /* in um_proto_batches.waiting while there is any */
+    struct um_list bodies; /* by the links of their jobs */
+    uint64_t bytes;        /* of these bodies */
     uint32_t count;
+};
+
+/* Of rndv_batch.c: the batches of all peers. */
+struct um_proto_batches {
+    struct um_list waiting;
+    struct um_core_job job; /* reads them; in ep->jobs while there is any */
 };
 
 struct um_proto_peer {
@@ -101,6 +107,8 @@ struct um_proto_ep {
     struct um_proto_receive *receive; /* receive.h: posted receives and unexpected messages */
     struct um_proto_ways *ways;       /* way.c; NULL: no body that can be read is asked for */
     struct um_proto_watching watching;
+    struct um_proto_batches batches;
+    uint64_t bodies_sent; /* bytes of messages that were announced, or went in segments */
 };
 
 static inline struct um_proto_peer *um_proto_peer_of(const struct um_core_peer *peer)
@@ -401,6 +409,7 @@ int um_proto_rndv_invite_arrived(struct um_core_ep *ep, struct um_core_peer *pee
 
 /* ---- rndv_batch.c ---- */
 
+void um_proto_batch_open(struct um_core_ep *ep);
 /* Lets a body, whose way is to be read, wait for others of its peer. True: it waits, is read, or has a job: the caller
  * must not touch it. */
 bool um_proto_batch_take(struct um_core_ep *ep, struct um_proto_inbound *in);
@@ -410,7 +419,7 @@ void um_proto_batch_read(struct um_core_ep *ep, struct um_core_peer *peer);
 static inline void um_proto_batch_forget(struct um_core_peer *peer)
 {
     struct um_proto_batch *batch = &um_proto_peer_of(peer)->batch;
-    um_list_unlink(&batch->job.link);
+    um_list_unlink(&batch->link);
     batch->count = 0;
     batch->bytes = 0;
 }

@@ -27,7 +27,7 @@ static void peer_opened(struct um_core_peer *peer)
     struct um_proto_peer *own = um_proto_peer_of(peer);
     um_list_init(&own->atomics);
     um_list_init(&own->batch.bodies);
-    um_list_init(&own->batch.job.link);
+    um_list_init(&own->batch.link);
     um_list_init(&own->due);
     um_list_init(&own->answering.link);
     um_list_init(&own->asked.watched);
@@ -99,6 +99,7 @@ int um_proto_ep_open(const struct um_core_ep_config *config, struct um_core_ep *
     int ret = um_core_ep_open(config, &protocols, &ep);
     if (ret)
         return ret;
+    um_proto_batch_open(ep);
     ret = um_proto_receive_open(ep);
     if (ret == 0 && (ret = um_proto_way_open(ep)) != 0)
         um_proto_receive_close(ep);

@@ -9,7 +9,7 @@
  *
  * Only a body whose announcement has just come waits, or one that waited for others (ask.c). One that was unexpected is
  * read in the call that receives it, because the caller may compute before it makes progress. Owns: struct
- * um_proto_batch. Threading: core.h.
+ * um_proto_batch, struct um_proto_batches. Threading: core.h.
  */
 #include "proto/internal.h"
 
@@ -53,6 +53,7 @@ static bool read_together(struct um_core_ep *ep, struct um_core_peer *peer, cons
     if (peer->link->machine->transfer_start(peer->link, &b.copy, &none) != 0)
         return false;
     um_proto_way_batch_read(ep, bodies, began, b.copy.len);
+    ep->job_bytes += b.copy.len;
     ep->stats.batched += b.copy.remote_count;
     return true;
 }
@@ -79,11 +80,25 @@ void um_proto_batch_read(struct um_core_ep *ep, struct um_core_peer *peer)
     }
 }
 
-static bool batch_step(struct um_core_ep *ep, struct um_core_job *job)
+/* One step reads the batches of all peers, so that none waits for another one. */
+static bool batches_step(struct um_core_ep *ep, struct um_core_job *job)
 {
-    struct um_proto_peer *own = UM_CONTAINER(job, struct um_proto_peer, batch.job);
-    um_proto_batch_read(ep, um_proto_peer_whole(own));
+    struct um_proto_batches *batches = UM_CONTAINER(job, struct um_proto_batches, job);
+    struct um_list *first;
+    um_list_unlink(&job->link);
+    while ((first = um_list_first(&batches->waiting)) != NULL) {
+        struct um_proto_batch *batch = UM_CONTAINER(first, struct um_proto_batch, link);
+        um_proto_batch_read(ep, um_proto_peer_whole(UM_CONTAINER(batch, struct um_proto_peer, batch)));
+    }
     return true;
+}
+
+void um_proto_batch_open(struct um_core_ep *ep)
+{
+    struct um_proto_batches *batches = &um_proto_ep_of(ep)->batches;
+    um_list_init(&batches->waiting);
+    um_list_init(&batches->job.link);
+    batches->job.step = batches_step;
 }
 
 /* Can the body be one of a batch: from one piece to one place, by a copy that ends in the call that starts it? (A
@@ -99,16 +114,17 @@ static bool is_simple(const struct um_proto_inbound *in)
 
 bool um_proto_batch_take(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
+    struct um_proto_batches *batches = &um_proto_ep_of(ep)->batches;
     struct um_proto_batch *batch = &um_proto_peer_of(in->peer)->batch;
     if (!is_simple(in))
         return false;
     um_list_unlink(&in->job.link);
     um_list_append(&batch->bodies, &in->job.link);
     batch->bytes += in->arrival.len;
-    if (batch->count++ == 0) {
-        batch->job.step = batch_step;
-        um_core_job_start(ep, &batch->job);
-    }
+    if (batch->count++ == 0)
+        um_list_append(&batches->waiting, &batch->link);
+    if (um_list_is_empty(&batches->job.link))
+        um_core_job_start_first(ep, &batches->job); /* short bodies do not wait for long ones */
     if (batch->count == UM_BATCH_BODIES || batch->bytes >= UM_BATCH_BYTES)
         um_proto_batch_read(ep, in->peer);
     return true;

@@ -148,7 +148,7 @@ static bool helped_step(struct um_core_ep *ep, struct um_proto_inbound *in)
     return outcome == READ_NOT_NOW;
 }
 
-/* One step of a message's body. Returns whether the body still lives. */
+/* One step of a message's body. Returns whether the body still lives, and is the caller's. */
 static bool message_step(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     uint64_t limit = in->arrival.len < in->dest.len ? in->arrival.len : in->dest.len;

@@ -81,6 +81,7 @@ int um_proto_rndv_send(struct um_core_ep *ep, const struct um_proto_msg *msg, si
     uint8_t flags = um_proto_wire_flags(msg->flags);
     peer->out->sent++;
     ep->stats.rendezvous++;
+    um_proto_ep_of(ep)->bodies_sent += len;
     peer->out->bytes_sent += len;
     peer->lane->machine->commit(peer->lane, &slot, UM_WIRE_RTS, flags, 0);
     um_core_op_await_answer(op);

@@ -50,6 +50,7 @@ struct um_proto_ways {
     uint64_t read_at;               /* ns; when the last read ended; 0: parts came since */
     uint32_t read_in;               /* the call of progress (ep->turns) in which that was */
     uint64_t pushed;                /* bytes of bodies that have come in records, asked for or not */
+    uint64_t read;                  /* bytes of bodies that were read */
     struct um_proto_rate reading;   /* rate of bodies that this side reads or maps */
     struct um_proto_rate placing;   /* rate of copying parts of pushed bodies out of their records */
     struct {
@@ -252,7 +253,7 @@ static uint64_t copy_cost(const struct um_proto_ways *b, const struct um_proto_i
         return mapped_cost(len, counts_more, ns);
     if (in->both.is_helped && counts_more)
         return 2 * ns;
-    if (len < UM_SHORT_BODY && b->exchange.left == 0)
+    if (len < UM_SHORT_BODY && (is_lone || b->exchange.left == 0))
         return len < UM_SHORT_BODY / 2 ? 2 * ns : ns + ns / 2;
     return counts_more ? ns + ns / 8 : ns;
 }
@@ -319,7 +320,8 @@ void um_proto_way_batch_read(struct um_core_ep *ep, const struct um_list *bodies
     struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
     if (!b)
         return;
-    const uint64_t end = um_clock_ns(), took = end - began + time_between(ep, began, end - began);
+    const uint64_t end = um_clock_ns(), one = um_proto_inbound_of_job(bodies->next)->arrival.len;
+    const uint64_t took = end - began + time_between(ep, began, (end - began) * one / bytes);
     for (const struct um_list *l = bodies->next; l != bodies; l = l->next) {
         struct um_proto_inbound *in = um_proto_inbound_of_job(l);
         in->way.began = began;
@@ -359,6 +361,13 @@ struct pushed {
     bool is_alone; /* the body came alone, not behind others */
 };
 
+/* Do streams of bodies go both ways? Called when a body came that was not alone. */
+static bool goes_both_ways(const struct um_core_ep *ep)
+{
+    struct um_proto_ep *own = um_proto_ep_of(ep);
+    return um_proto_exchange_is_on(&own->ways->exchange, own->bodies_sent, own->ways->pushed + own->ways->read);
+}
+
 /* Returns what these bodies cost (ns). Their sender may have read bodies of this side meanwhile: that time is left out,
  * as a loan. If this side sends a stream as well, they cost twice the copying at least (choice.h). */
 static uint64_t crossing_cost(const struct um_core_ep *ep, const struct um_proto_inbound *in, const struct pushed *p)
@@ -367,8 +376,7 @@ static uint64_t crossing_cost(const struct um_core_ep *ep, const struct um_proto
     struct um_proto_crossing *x = &um_proto_peer_of(in->peer)->crossing;
     const uint64_t took = p->now - p->start, ns = took > p->own_ns ? took - p->own_ns : 0;
     const uint64_t read = x->read - (x->read_came > in->way.peer_read ? x->read_came : in->way.peer_read);
-    const bool is_exchange =
-        um_proto_exchange_is_on(&b->exchange, um_core_ep_traffic(ep).bytes_sent, b->pushed) && !p->is_alone;
+    const bool is_exchange = !p->is_alone && goes_both_ways(ep);
     const bool has_loan = um_proto_loan_take(&x->loan, read > 0, p->now);
     const uint64_t copy_ns = is_exchange || has_loan ? um_proto_rate_ns(&b->placing, p->bytes) : 0;
     const uint64_t cost = has_loan ? um_proto_choice_pushed_ns(ns, um_proto_rate_ns(&b->reading, read), copy_ns) : ns;
@@ -409,11 +417,15 @@ static void learn_mapped(struct um_proto_ways *b, const struct um_proto_inbound 
 }
 
 /* A body that is read as a trial of help, or of none, says nothing about reading as it usually is. */
-static void learn_read(struct um_proto_ways *b, const struct um_proto_inbound *in)
+static void learn_read(const struct um_core_ep *ep, const struct um_proto_inbound *in)
 {
+    struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
     const uint64_t ns = in->way.read_ns;
     const unsigned help = in->both.is_helped ? UM_HELP_BOTH : UM_HELP_ALONE;
     um_proto_rate_add(&b->reading, ns, in->moved);
+    b->read += in->moved;
+    if (!in->way.is_lone)
+        (void)goes_both_ways(ep);
     if (in->way.is_unaided || (in->way.has_choice && !um_proto_choice_is_usual(&b->help, in->arrival.len, help)))
         um_proto_choice_void(&b->body, in->arrival.len, UM_BODY_READ);
     else
@@ -462,7 +474,7 @@ void um_proto_way_learn(struct um_core_ep *ep, const struct um_proto_inbound *in
     } else if (in->way.chosen == UM_WAY_PUSH) {
         learn_pushed(ep, in);
     } else {
-        learn_read(b, in);
+        learn_read(ep, in);
     }
     if (in->op == UM_WIRE_RTS)
         note_pause(in->peer, in->watch.asked_at ? in->watch.asked_at : in->way.began, b->ended_at);

@@ -160,8 +160,10 @@ struct pieces {
 static void stop_before_detour(struct pieces *p, bool write)
 {
     for (size_t i = 1; i < p->locals && i < p->remotes && p->local[i].iov_len == p->remote[i].iov_len; i++) {
-        if (um_shm_detour_may_be_for(&p->local[i + 1], &p->remote[i + 1], write))
+        if (um_shm_detour_may_be_for(&p->local[i + 1], &p->remote[i + 1], write)) {
             p->locals = p->remotes = i;
+            break;
+        }
     }
 }
 

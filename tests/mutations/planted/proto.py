@@ -425,8 +425,8 @@ MUTATIONS = [
     (
         "a batch that is not full is never read",
         "src/proto/rndv_batch.c",
-        "        um_core_job_start(ep, &batch->job);\n",
-        "",
+        "        um_core_job_start_first(ep, &batches->job); /* short bodies do not wait for long ones */\n",
+        "        return true;\n",
         ["proto batch sim"],
     ),
     (
@@ -460,7 +460,7 @@ MUTATIONS = [
     (
         "a batch that has ended is run again",
         "src/proto/internal.h",
-        "    um_list_unlink(&batch->job.link);\n    batch->count = 0;",
+        "    um_list_unlink(&batch->link);\n    batch->count = 0;",
         "    batch->count = 0;",
         ["proto batch sim"],
     ),
@@ -486,6 +486,27 @@ MUTATIONS = [
         ["choice"],
     ),
     (
+        "only a body that tells nothing ends a trial that cannot be had",
+        "src/proto/choice.c",
+        "        c->sample[c->tried++] = sample;\n        trial_go_on(c);",
+        "        c->sample[c->tried++] = sample;\n        trial_end(c);",
+        ["choice"],
+    ),
+    (
+        "a body of a sender that has left is asked for",
+        "src/proto/ask.c",
+        "    if (!in->peer->rx) /* the sender has left */\n        return false;\n",
+        "",
+        ["proto batch sim"],
+    ),
+    (
+        "a batch waits for long bodies",
+        "src/proto/rndv_batch.c",
+        "        um_core_job_start_first(ep, &batches->job);",
+        "        um_core_job_start(ep, &batches->job);",
+        ["proto batch sim"],
+    ),
+    (
         "bodies come unasked when a trial is near",
         "src/proto/choice.c",
         " && c->left > UM_CHOICE_SOON;\n}",
@@ -495,15 +516,15 @@ MUTATIONS = [
     (
         "a way that cannot be had is tried as often as before",
         "src/proto/choice.c",
-        "UM_CHOICE_LATE ? 2 * c->interval :",
-        "UM_CHOICE_LATE ? c->interval :",
+        "        c->interval = (uint16_t)(2 * c->interval);",
+        "        c->interval = (uint16_t)(1 * c->interval);",
         ["choice"],
     ),
     (
         "a way is usual before caches have adapted",
         "src/proto/choice.c",
-        "    return c->way == way && c->adapts == 0;",
-        "    return c->way == way;",
+        "(c->way == way && c->adapts == 0);",
+        "(c->way == way);",
         ["choice"],
     ),
     (
