@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import json
 import re
 import shutil
@@ -12,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from . import machine, peers, plots, tables
 from .families import Measurement, measurements
@@ -32,6 +32,7 @@ docs/performance.md says what is measured and how to read it.
   bench/compare                                  hours: figures
   bench/compare --only latency,rma --peers fabric,mpich:unimem,mpich:posix
   bench/compare --from runs.json --docs          no measurement: report, pictures, and docs/performance.md anew
+  bench/compare --from all.json some.json --out DIR   the same, with some measurements renewed by a later run
 """
 TOP = Path(__file__).resolve().parents[2]
 DOCS = TOP / "docs"
@@ -65,7 +66,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--impi", type=Path, nargs="?", const=TOP / ".venv-impi", metavar="VENV",
                         help="also Intel MPI (proprietary), in that virtual environment (.venv-impi)")  # fmt: skip
     parser.add_argument("--libfabric", help="folder of the libfabric.so.1 for the fabric group, or \"system\" (default: MPICH's wheel)")
-    parser.add_argument("--from", dest="source", type=Path, metavar="RUNS.json", help="report these runs instead of measuring")
+    parser.add_argument("--from", dest="source", type=Path, nargs="+", metavar="RUNS.json",
+                        help="report these runs instead of measuring; a later file renews measurements of the earlier ones")  # fmt: skip
     parser.add_argument("--docs", action="store_true", help="put the tables into docs/performance.md and a picture beside it")
     parser.add_argument("--no-plots", action="store_true", help="no pictures")
     return parser.parse_args(arguments)
@@ -163,6 +165,32 @@ def measure(record: Record, setting: Setting, wanted: Sequence[Measurement], on:
     progress.close()
 
 
+def renewed(old: Record, new: Record) -> Record:
+    """The old record with the measurements of the new one in the place of its own."""
+    for what in ("processor", "processors", "cache"):
+        if old["machine"][what] != new["machine"][what]:
+            sys.exit(f"compare: --from: not of one machine: {old['machine'][what]}, {new['machine'][what]}")
+    if old["setting"] != new["setting"]:
+        sys.exit("compare: --from: the runs have different settings (--seconds, --repeat, --cpus, ...)")
+    again = {m["id"] for m in new["measurements"]}
+    kept = [m["id"] for m in old["measurements"] if m["id"] not in again]
+    order = [m.id for m in measurements(1)]
+    both = [m for m in old["measurements"] if m["id"] not in again] + new["measurements"]
+    peers_there = {peer["id"] for peer in new["peers"]}
+    earlier = [{**part, "measurements": [m for m in part["measurements"] if m in kept]} for part in old.get("earlier", [])]
+    told = {m for part in earlier for m in part["measurements"]}
+    earlier.append({"version": old["version"], "when": old["when"], "measurements": [m for m in kept if m not in told]})
+    return {
+        **new,
+        "groups": old["groups"] | new["groups"],
+        "measurements": sorted(both, key=lambda m: order.index(m["id"]) if m["id"] in order else len(order)),
+        "peers": [peer for peer in old["peers"] if peer["id"] not in peers_there] + new["peers"],
+        "missing": {peer: why for peer, why in old["missing"].items() if peer not in peers_there} | new["missing"],
+        "runs": [run for run in old["runs"] if run["measurement"] not in again] + new["runs"],
+        "earlier": [part for part in earlier if part["measurements"]],
+    }  # fmt: skip
+
+
 def save(record: Record, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     (out / "runs.json").write_text(json.dumps(record, indent=1, ensure_ascii=False), encoding="utf-8")
@@ -204,8 +232,8 @@ def status(record: Record) -> int:
 def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     if options.source:
-        record: dict[str, Any] = json.loads(options.source.read_text(encoding="utf-8"))
-        write(record, options.out or options.source.resolve().parent, options)
+        records: list[Record] = [json.loads(path.read_text(encoding="utf-8")) for path in options.source]
+        write(functools.reduce(renewed, records), options.out or options.source[-1].resolve().parent, options)
         return 0
     if options.cases and not options.only:
         sys.exit("compare: --cases wants --only FAMILY")

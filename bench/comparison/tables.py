@@ -128,6 +128,9 @@ def describe(record: Record) -> str:
         f"{machine['cache'] >> 10:,} KiB; {machine['system']}; load at the start {machine['load']:.2f}; {record['when']}; "
         f"unimem {record['version']}."
     )
+    words += [
+        f"Of an earlier run ({part['when']}, unimem {part['version']}): {', '.join(part['measurements'])}." for part in record.get("earlier", [])
+    ]
     usual = usual_line(record)
     if usual is not None:
         apart = sum(is_apart(run, usual) for run in record["runs"])

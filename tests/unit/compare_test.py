@@ -37,6 +37,35 @@ def only_table(told):
     return table
 
 
+class Renewal(unittest.TestCase):
+    def two(self):
+        old, new = record([("g:ours", {"8": 1.0}), ("g:slow", {"8": 2.0})]), record([("g:ours", {"8": 5.0})])
+        old["measurements"].append({"id": "m/kept", "family": "m", "title": "T", "case": "bytes"})
+        old["runs"].append({"measurement": "m/kept", "peer": "g:ours", "repetition": 0, "error": "", "figures": [["us", "8", 9.0]]})
+        return old, new | {"version": "2", "when": "2000-02-02"}
+
+    def test_a_later_run_renews_its_measurements_and_no_others(self):
+        both = command.renewed(*self.two())
+        figures = {(run["measurement"], run["peer"]): run["figures"][0][2] for run in both["runs"]}
+        self.assertEqual(figures, {("m/x", "g:ours"): 5.0, ("m/kept", "g:ours"): 9.0})
+        self.assertEqual(sorted(m["id"] for m in both["measurements"]), ["m/kept", "m/x"])
+        self.assertEqual((both["version"], both["when"]), ("2", "2000-02-02"))
+
+    def test_the_report_tells_what_is_of_which_run(self):
+        both = command.renewed(*self.two())
+        self.assertEqual(both["earlier"], [{"version": "1", "when": "2000-01-01", "measurements": ["m/kept"]}])
+        self.assertIn("(2000-01-01, unimem 1): m/kept.", " ".join(tables.describe(both).split()))
+        again = command.renewed(both, self.two()[0] | {"version": "3"})
+        self.assertEqual(again["earlier"], [])
+
+    def test_runs_of_two_machines_or_settings_are_refused(self):
+        for part, name, value in (("machine", "processor", "Q"), ("setting", "repeat", 4)):
+            old, new = self.two()
+            new[part] = new[part] | {name: value}
+            with self.assertRaises(SystemExit):
+                command.renewed(old, new)
+
+
 class Statistics(unittest.TestCase):
     def test_the_median_and_the_quartiles_are_of_all_repetitions(self):
         self.assertEqual(summary.spread([5, 1, 3, 2, 4]), summary.Spread(3, 2, 4, 5))
