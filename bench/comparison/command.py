@@ -173,9 +173,8 @@ def renewed(old: Record, new: Record) -> Record:
     if old["setting"] != new["setting"]:
         sys.exit("compare: --from: the runs have different settings (--seconds, --repeat, --cpus, ...)")
     again = {m["id"] for m in new["measurements"]}
-    kept = [m["id"] for m in old["measurements"] if m["id"] not in again]
+    kept = {m["id"]: m for m in old["measurements"] if m["id"] not in again}
     order = [m.id for m in measurements(1)]
-    both = [m for m in old["measurements"] if m["id"] not in again] + new["measurements"]
     peers_there = {peer["id"] for peer in new["peers"]}
     earlier = [{**part, "measurements": [m for m in part["measurements"] if m in kept]} for part in old.get("earlier", [])]
     told = {m for part in earlier for m in part["measurements"]}
@@ -183,10 +182,10 @@ def renewed(old: Record, new: Record) -> Record:
     return {
         **new,
         "groups": old["groups"] | new["groups"],
-        "measurements": sorted(both, key=lambda m: order.index(m["id"]) if m["id"] in order else len(order)),
+        "measurements": sorted([*kept.values(), *new["measurements"]], key=lambda m: order.index(m["id"]) if m["id"] in order else len(order)),
         "peers": [peer for peer in old["peers"] if peer["id"] not in peers_there] + new["peers"],
         "missing": {peer: why for peer, why in old["missing"].items() if peer not in peers_there} | new["missing"],
-        "runs": [run for run in old["runs"] if run["measurement"] not in again] + new["runs"],
+        "runs": [run for run in old["runs"] if run["measurement"] in kept] + new["runs"],
         "earlier": [part for part in earlier if part["measurements"]],
     }  # fmt: skip
 

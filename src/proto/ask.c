@@ -60,10 +60,10 @@ void um_proto_ask_forget(struct um_core_ep *ep, struct um_proto_inbound *in)
     um_list_unlink(&asked->looking.link);
     ep->soon--;
     for (struct um_list *first; (first = um_list_first(&asked->behind)) != NULL;) {
-        struct um_core_job *job = UM_CONTAINER(first, struct um_core_job, link);
+        struct um_proto_inbound *behind = um_proto_inbound_of_job(first);
         um_list_unlink(first);
-        UM_CONTAINER(job, struct um_proto_inbound, job)->way.is_behind = false;
-        um_core_job_start(ep, job);
+        behind->way.is_behind = false;
+        um_core_job_start(ep, &behind->job);
     }
 }
 

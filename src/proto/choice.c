@@ -304,16 +304,16 @@ uint64_t um_proto_choice_pushed_ns(uint64_t ns, uint64_t busy_ns, uint64_t copy_
     return rest > both ? rest : both;
 }
 
-bool um_proto_exchange_is_on(struct um_proto_exchange *exchange, uint64_t sent, uint64_t pushed)
+bool um_proto_exchange_is_on(struct um_proto_exchange *exchange, uint64_t sent, uint64_t came)
 {
-    const uint64_t came = pushed - exchange->pushed;
-    if (exchange->sent == 0 && exchange->pushed == 0) {
-        *exchange = (struct um_proto_exchange){.sent = sent, .pushed = pushed};
-    } else if (came >= UM_EXCHANGE_BYTES) {
-        const bool is_half = sent - exchange->sent >= came / 2;
+    const uint64_t more = came - exchange->came;
+    if (exchange->sent == 0 && exchange->came == 0) {
+        *exchange = (struct um_proto_exchange){.sent = sent, .came = came};
+    } else if (more >= UM_EXCHANGE_BYTES) {
+        const bool is_half = sent - exchange->sent >= more / 2;
         exchange->left = is_half ? UM_EXCHANGE_HOLD : exchange->left > 0 ? exchange->left - 1 : 0;
         exchange->sent = sent;
-        exchange->pushed = pushed;
+        exchange->came = came;
     }
     return exchange->left > 0;
 }

@@ -107,18 +107,18 @@ uint64_t um_proto_choice_pushed_ns(uint64_t ns, uint64_t busy_ns, uint64_t copy_
  * copying at least, however soon after the last one it came.
  */
 struct um_proto_exchange {
-    uint64_t sent, pushed; /* bytes at the last comparison; all zero: there was none */
-    uint32_t left; /* comparisons that may find less until bodies do not go both ways any more; 0: they do not */
+    uint64_t sent, came; /* bytes at the last comparison; all zero: there was none */
+    uint32_t left;       /* comparisons that may find less until bodies do not go both ways any more; 0: they do not */
 };
 
 enum {
-    UM_EXCHANGE_BYTES = 1 << 19, /* bytes pushed between two comparisons */
+    UM_EXCHANGE_BYTES = 1 << 19, /* bytes that come between two comparisons */
     UM_EXCHANGE_HOLD = 32,       /* comparisons: a program posts many bodies at a time, then none for a while */
 };
 
-/* Compares what was pushed by peers with what was sent to them (bytes, in all). Returns whether half as much was sent,
- * or more, lately. */
-bool um_proto_exchange_is_on(struct um_proto_exchange *exchange, uint64_t sent, uint64_t pushed);
+/* Compares the bodies that came from peers, by whatever way, with those sent to them (bytes, in all). Returns whether
+ * half as much was sent, or more, lately. */
+bool um_proto_exchange_is_on(struct um_proto_exchange *exchange, uint64_t sent, uint64_t came);
 
 /*
  * What is subtracted is a loan to a sender. If the sender goes on reading, then reading is the better way for it, and

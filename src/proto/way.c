@@ -264,6 +264,15 @@ static bool came_alone(const struct um_proto_ways *b, uint64_t began, uint64_t t
     return began > b->ended_at && began - b->ended_at > took;
 }
 
+/* Notes for the endpoint what reading has taken that ended now (ns). */
+static void note_read(const struct um_core_ep *ep, uint64_t took, uint64_t end)
+{
+    struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
+    b->read_ns += took;
+    b->read_at = b->ended_at = end;
+    b->read_in = ep->turns;
+}
+
 /* Notes what a copy took that has ended. Returns ret. */
 static int read_ended(struct um_core_ep *ep, struct um_proto_inbound *in, int ret)
 {
@@ -275,9 +284,7 @@ static int read_ended(struct um_core_ep *ep, struct um_proto_inbound *in, int re
     }
     took += time_between(ep, in->way.read_began, took);
     in->watch.went_on = in->watch.went_on || (in->watch.is_taken_back && ret == 0);
-    b->read_ns += took;
-    b->read_at = b->ended_at = end;
-    b->read_in = ep->turns;
+    note_read(ep, took, end);
     if (in->way.chosen == UM_WAY_READ)
         in->way.read_ns += took;
     return ret;
@@ -317,8 +324,7 @@ uint64_t um_proto_way_coming(const struct um_core_ep *ep, const struct um_proto_
 
 void um_proto_way_batch_read(struct um_core_ep *ep, const struct um_list *bodies, uint64_t began, uint64_t bytes)
 {
-    struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
-    if (!b)
+    if (!um_proto_ep_of(ep)->ways)
         return;
     const uint64_t end = um_clock_ns(), one = um_proto_inbound_of_job(bodies->next)->arrival.len;
     const uint64_t took = end - began + time_between(ep, began, (end - began) * one / bytes);
@@ -328,9 +334,7 @@ void um_proto_way_batch_read(struct um_core_ep *ep, const struct um_list *bodies
         if (in->way.chosen == UM_WAY_READ)
             in->way.read_ns = took * in->arrival.len / bytes;
     }
-    b->read_ns += took;
-    b->read_at = b->ended_at = end;
-    b->read_in = ep->turns;
+    note_read(ep, took, end);
 }
 
 /* Counts a part of a body that came in a record. */

@@ -42,17 +42,17 @@ static void count_of(struct world *w, int from, int to)
     counting.transfer_start = count_transfer_start;
     counting.transfer_poll = NULL;
     peer_of(w, to, from)->link->machine = &counting;
+    if (variant.bodies == UM_BODIES_LEARN)
+        w->node[to].ep->config.bodies = UM_BODIES_COPY; /* it learns what reading costs, and asks for nothing */
+    refuses_several = refuses_all = false;
+    unreadable = NULL;
+    calls = 0;
 }
 
 static void open_counting(struct world *w)
 {
     world_open(w, 2);
     count_of(w, 0, 1);
-    if (variant.bodies == UM_BODIES_LEARN)
-        w->node[1].ep->config.bodies = UM_BODIES_COPY; /* it learns what reading costs, and asks for nothing */
-    refuses_several = refuses_all = false;
-    unreadable = NULL;
-    calls = 0;
     for (uint32_t i = 0; i < BODIES; i++)
         fill(from[i], LONG, i + 1);
     memset(to, 0, sizeof(to));
@@ -95,19 +95,25 @@ static uint64_t batched(const struct world *w)
     return um_core_ep_stats(w->node[1].ep)->batched;
 }
 
+/* So many bodies are announced, and read in one call of progress: by so many copies, and so many of them together. */
+static void read_at_once(struct world *w, unsigned count, unsigned copies, uint64_t together)
+{
+    post(w, count, LEN);
+    announce(w, count, LEN);
+    um_core_ep_progress(w->node[1].ep);
+    assert_int_equal(untaken(w, 1), count);
+    assert_int_equal(calls, copies);
+    assert_int_equal(batched(w), together);
+    check(w, count, LEN);
+}
+
 static void four_bodies_take_one_call(void **state)
 {
     struct world w;
     (void)state;
     open_counting(&w);
-    post(&w, 4, LEN);
-    announce(&w, 4, LEN);
-    um_core_ep_progress(w.node[1].ep);
-    assert_int_equal(untaken(&w, 1), 4);
-    assert_int_equal(calls, 1);
-    assert_int_equal(batched(&w), 4);
+    read_at_once(&w, 4, 1, 4);
     assert_int_equal(um_core_ep_stats(w.node[1].ep)->copied, 4);
-    check(&w, 4, LEN);
     close_counting(&w);
 }
 
@@ -117,13 +123,7 @@ static void more_bodies_take_more_calls(void **state)
     struct world w;
     (void)state;
     open_counting(&w);
-    post(&w, 11, LEN);
-    announce(&w, 11, LEN);
-    um_core_ep_progress(w.node[1].ep);
-    assert_int_equal(untaken(&w, 1), 11);
-    assert_int_equal(calls, 3);
-    assert_int_equal(batched(&w), 11);
-    check(&w, 11, LEN);
+    read_at_once(&w, 11, 3, 11);
     close_counting(&w);
 }
 
@@ -132,13 +132,7 @@ static void a_body_alone_does_not_wait(void **state)
     struct world w;
     (void)state;
     open_counting(&w);
-    post(&w, 1, LEN);
-    announce(&w, 1, LEN);
-    um_core_ep_progress(w.node[1].ep);
-    assert_int_equal(untaken(&w, 1), 1);
-    assert_int_equal(calls, 1);
-    assert_int_equal(batched(&w), 0);
-    check(&w, 1, LEN);
+    read_at_once(&w, 1, 1, 0);
     close_counting(&w);
 }
 
@@ -249,12 +243,7 @@ static void a_call_that_is_refused_costs_no_body(void **state)
     (void)state;
     open_counting(&w);
     refuses_several = true;
-    post(&w, 4, LEN);
-    announce(&w, 4, LEN);
-    um_core_ep_progress(w.node[1].ep);
-    assert_int_equal(calls, 5);
-    assert_int_equal(batched(&w), 0);
-    check(&w, 4, LEN);
+    read_at_once(&w, 4, 5, 0);
     close_counting(&w);
 }
 
@@ -281,12 +270,7 @@ static void each_sender_has_its_batch(void **state)
     (void)state;
     world_open(&w, 3);
     count_of(&w, 0, 2);
-    peer_of(&w, 2, 1)->link->machine = &counting;
-    if (variant.bodies == UM_BODIES_LEARN)
-        w.node[2].ep->config.bodies = UM_BODIES_COPY;
-    calls = 0;
-    refuses_several = refuses_all = false;
-    unreadable = NULL;
+    count_of(&w, 1, 2);
     for (uint32_t i = 0; i < 8; i++) {
         fill(from[i], LEN, i + 1);
         recv_buf(&w, 2, NULL, to[i], LEN, i, 0, UM_OP_TAGGED, CTX(RECV + i));

@@ -733,7 +733,7 @@ MUTATIONS = [
     (
         "what was sent before the first comparison counts",
         "src/proto/choice.c",
-        "    if (exchange->sent == 0 && exchange->pushed == 0)",
+        "    if (exchange->sent == 0 && exchange->came == 0)",
         "    if (false)",
         ["choice"],
     ),
@@ -761,15 +761,15 @@ MUTATIONS = [
     (
         "a body that waited is forgotten",
         "src/proto/ask.c",
-        "way.is_behind = false;\n        um_core_job_start(ep, job);",
+        "way.is_behind = false;\n        um_core_job_start(ep, &behind->job);",
         "way.is_behind = false;",
         ["proto trials sim"],
     ),
     (
         "what is sent makes no difference to what bodies that come cost",
         "src/proto/choice.c",
-        "sent - exchange->sent >= came / 2;",
-        "came < UM_EXCHANGE_BYTES;",
+        "sent - exchange->sent >= more / 2;",
+        "more < UM_EXCHANGE_BYTES;",
         ["choice"],
     ),
     (
