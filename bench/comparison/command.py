@@ -190,8 +190,25 @@ def renewed(old: Record, new: Record) -> Record:
     }  # fmt: skip
 
 
+def read(path: Path) -> Record:
+    """The record in a file, as save() wrote it."""
+    try:
+        record: Record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        sys.exit(f"compare: --from {path}: not a runs.json of an earlier run: {error}")
+    return record
+
+
+def make(out: Path) -> Path:
+    """Makes the directory of the results."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        sys.exit(f"compare: --out {out}: {error.strerror}: name a directory, or a new one")
+    return out
+
+
 def save(record: Record, out: Path) -> None:
-    out.mkdir(parents=True, exist_ok=True)
     (out / "runs.json").write_text(json.dumps(record, indent=1, ensure_ascii=False), encoding="utf-8")
 
 
@@ -231,8 +248,8 @@ def status(record: Record) -> int:
 def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     if options.source:
-        records: list[Record] = [json.loads(path.read_text(encoding="utf-8")) for path in options.source]
-        write(functools.reduce(renewed, records), options.out or options.source[-1].resolve().parent, options)
+        record = functools.reduce(renewed, [read(path) for path in options.source])
+        write(record, make(options.out or options.source[-1].resolve().parent), options)
         return 0
     if options.cases and not options.only:
         sys.exit("compare: --cases wants --only FAMILY")
@@ -241,7 +258,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.list:
         show(setting, wanted, on)
         return 0
-    out = options.out or setting.build / "results" / "compare"
+    out = make(options.out or setting.build / "results" / "compare")
     record = record_of(options, setting, wanted, on)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C, it leaves no process behind
     try:

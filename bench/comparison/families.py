@@ -116,9 +116,11 @@ def measurements(pairs: int) -> list[Measurement]:
         for n in (4, 6)
     ]  # fmt: skip
     computing = [
-        Measurement("computing", kind, f"a body whose {kind} computes for 1 ms between its calls: beyond that time", bytes_,
-                    ("computing", "--kind", kind), LARGE[2::2], (MIB,))
-        for kind in ("sender", "receiver")
+        Measurement("computing", f"{used}{side}",
+                    f"a body{title} whose {side} computes for 1 ms between its calls: beyond that time", bytes_,
+                    ("computing", "--kind", f"{used}{side}".replace(" ", "-")), LARGE[2::2], (MIB,))
+        for used, title in (("", ""), ("used ", ", written before it is sent and read when it is there,"))
+        for side in ("sender", "receiver")
     ]  # fmt: skip
     wakeups = [
         Measurement("wakeup", kind, f"from the sender's call until a process asleep in {call} returns", "queue or counter",

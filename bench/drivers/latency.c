@@ -86,6 +86,7 @@ static double body_send(struct link_batch *b, size_t len, bool computes)
 {
     unsigned char *out = link_arena(false);
     double begin = link_now(), took;
+    measure_write(0, len);
     memcpy(out, &begin, sizeof(begin));
     link_post_send(b, 1, out, len, TAG);
     if (computes)
@@ -104,6 +105,7 @@ static void body_recv(struct link_batch *b, size_t len, bool computes)
     if (computes)
         compute_until(ready);
     link_wait(b);
+    measure_read(0, len);
     memcpy(&begin, link_arena(true), sizeof(begin));
     double took = link_now() - (computes && ready > begin ? ready : begin);
     link_send(0, &took, sizeof(took), TAG);
@@ -112,7 +114,7 @@ static void body_recv(struct link_batch *b, size_t len, bool computes)
 static void computing_run(void)
 {
     measure_two();
-    const bool sender = strcmp(measure_options.kind, "receiver") != 0;
+    const bool sender = strstr(measure_options.kind, "receiver") == NULL;
     struct link_batch *b = link_batch_open(1);
     for (int i = 0; i < measure_options.values; i++) {
         size_t len = measure_options.value[i] < sizeof(double) ? sizeof(double) : measure_options.value[i];
@@ -133,4 +135,4 @@ static void computing_run(void)
     link_batch_close(b);
 }
 
-const struct measure measure_computing = {.name = "computing", .cases = "bytes", .body = computing_run};
+const struct measure measure_computing = {.name = "computing", .cases = "bytes", .body = computing_run, .in_flight = 1};

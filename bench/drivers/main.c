@@ -7,7 +7,8 @@
  *   rate         the same by all pairs of processes at once
  *                latency, stream, both, rate: with --kind used each message is written before it is sent, and read when
  *                it has arrived; all but latency: --kind floor is for the provider bench/floor, which moves no message
- *   computing    one body by size, while --kind sender|receiver computes between its calls
+ *   computing    one body by size, while --kind sender|receiver computes between its calls; used-sender|used-receiver:
+ *                and the body is written before it is sent, and read when it has arrived
  *   depth        half round trips of 8 bytes behind so many others: posted receives, unexpected messages (--kind
  *                posted|unexpected)
  *   pieces       messages of --pieces pieces against as many messages, by bytes in total
@@ -94,7 +95,7 @@ static void option(const char *name, char *value)
     } else if (!strcmp(name, "--kind")) {
         o->kind = value;
         o->is_floor = strcmp(value, "floor") == 0;
-        o->used = strcmp(value, "used") == 0 ? measure->in_flight : 0;
+        o->used = strncmp(value, "used", strlen("used")) == 0 ? measure->in_flight : 0;
     } else if (!strcmp(name, "--limit")) {
         config.limit = (unsigned)number(name, value);
     } else {

@@ -43,6 +43,18 @@ def test_the_floor(launcher: Launcher, tmp_path: Path) -> None:
     assert run.status == 1 and "a message was carried" in run.err, str(run)
 
 
+def test_files_of_another_kind(launcher: Launcher, tmp_path: Path) -> None:
+    """What is no directory, and what is no earlier run, is named before anything runs."""
+    (tmp_path / "file").write_text("text")
+    compare = [TOP / "bench" / "compare", "--no-plots"]
+    run = launcher.run([*compare, "--only", "latency/warm", "--peers", "fabric:line", "--build", BUILD, "--out", tmp_path / "file"])
+    assert run.status == 1 and f"compare: --out {tmp_path}/file: File exists" in run.err and "measurement" not in run.out, str(run)
+    for path in (tmp_path / "file", tmp_path / "nothing"):
+        run = launcher.run([*compare, "--from", path])
+        assert run.status == 1 and f"compare: --from {path}: not a runs.json" in run.err, str(run)
+        assert "Traceback" not in run.err, str(run)
+
+
 def test_ended_before_its_time(launcher: Launcher, tmp_path: Path) -> None:
     """SIGTERM also ends the run in progress (the fixture looks for leftovers); what was measured is reported."""
     what = ["--only", "sleep/cq", "--peers", "fabric:unimem", "--repeat", "1"]  # 5 s and more
