@@ -88,7 +88,7 @@ static void take_back(struct um_core_ep *ep, struct um_proto_inbound *in)
     um_proto_ep_of(ep)->watching.taken_at = ep->turns;
     in->pushed = in->asked = false;
     in->watch.is_taken_back = true;
-    um_proto_inbound_step(ep, in);
+    um_proto_inbound_go_on(ep, in);
 }
 
 /* Reads the clock once in a call of progress, for all peers. */

@@ -78,7 +78,7 @@ uint32_t um_proto_segments_pushed(struct um_lane *lane, uint64_t len, uint64_t m
     if (len > UM_SEGMENTED_MAX || !lane->machine->lane_has_room)
         return most;
     const uint32_t segment = segment_of((uint32_t)len, most);
-    if (moved == 0 && most <= lane->body_max)
+    if (moved == 0 && most <= lane->body_max) /* the body goes where one in segments would (machine.h) */
         (void)has_room(lane, (uint32_t)len, segment);
     return segment < most ? segment : most;
 }
@@ -115,8 +115,8 @@ uint32_t um_proto_segments_fit(const struct um_core_ep *ep, const struct um_prot
 }
 
 /* Commits the segments of a message. most: bytes of a segment. */
-static int segments_write(const struct um_proto_msg *msg, struct um_lane *lane, size_t len, uint32_t most,
-                          bool wants_ack)
+static int segments_write(struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_lane *lane, size_t len,
+                          uint32_t most, bool wants_ack)
 {
     struct um_iov_cursor cursor = um_iov_begin(msg->iov, msg->count);
     for (size_t moved = 0; moved < len;) {
@@ -138,13 +138,14 @@ static int segments_write(const struct um_proto_msg *msg, struct um_lane *lane, 
                               part);
         moved += part;
     }
+    um_proto_ep_of(ep)->bodies_sent += len;
     return 0;
 }
 
 int um_proto_segments_inject(struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_lane *lane, size_t len,
                              uint32_t most)
 {
-    const int ret = segments_write(msg, lane, len, most, false);
+    const int ret = segments_write(ep, msg, lane, len, most, false);
     if (ret)
         return um_core_peer_claim_failed(msg->peer, ret);
     um_proto_eager_count(ep, msg->peer, len);
@@ -157,11 +158,10 @@ int um_proto_segments_send(struct um_core_ep *ep, const struct um_proto_msg *msg
     struct um_core_op *op;
     if (um_proto_eager_begin(msg, len, &op) != 0)
         return -ENOMEM;
-    const int ret = segments_write(msg, lane, len, most, op != NULL);
+    const int ret = segments_write(ep, msg, lane, len, most, op != NULL);
     if (ret) /* -EPIPE: the receiver drops the segments that have come */
         return um_proto_eager_refused(msg, op, ret);
     um_proto_eager_count(ep, msg->peer, len);
-    um_proto_ep_of(ep)->bodies_sent += len;
     um_proto_eager_end(ep, msg, len, op);
     return 0;
 }

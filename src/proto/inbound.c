@@ -1,8 +1,8 @@
 /*
  * Bodies that peers announced: from the announcement to the answer.
  *
- *   announced → matched → moving (job), or asked for (it comes in records) → answered
- *                  ╰ behind (ask.c) ╯          no place for the answer: due, answered by a job ─┘
+ *   announced → matched → moving (job, or in a batch), or asked for (it comes in records) → answered
+ *                  ╰ behind (ask.c) ╯                 no place for the answer: due, answered by a job ─┘
  *
  * When a sender leaves, its bodies end in any state; one that waits for its receive ends when it is matched. Only
  * memory bounds how many bodies can be announced at a time. If an answer finds no place, because the sender has not
@@ -184,11 +184,11 @@ static bool inbound_step(struct um_core_ep *ep, struct um_core_job *job)
     struct um_proto_inbound *in = UM_CONTAINER(job, struct um_proto_inbound, job);
     const uint64_t before = in->moved, total = in->arrival.len;
     const uint64_t limit = in->op == UM_WIRE_RTS && in->dest.len < total ? in->dest.len : total;
-    const bool was_pushed = in->pushed, may_wait = in->may_wait; /* in a batch, which counts its bytes */
+    const bool was_pushed = in->pushed;
     if (in->pushed && in->op != UM_WIRE_READ)
         return um_proto_ask_records(in);
     const bool lives = in->class->step(ep, in);
-    const uint64_t after = lives ? in->moved : may_wait ? before : limit;
+    const uint64_t after = lives ? in->moved : limit; /* a batch reads it in this call, or the next one */
     ep->job_bytes += after > before ? after - before : 0;
     return !lives || in->moved != before || in->pushed != was_pushed || in->way.is_behind;
 }
@@ -201,7 +201,7 @@ void um_proto_inbound_start(struct um_core_ep *ep, struct um_proto_inbound *in)
     }
     in->job.step = inbound_step;
     in->start = in->dest.cursor;
-    um_proto_inbound_step(ep, in);
+    um_proto_inbound_go_on(ep, in);
 }
 
 /* ---- answered ---- */

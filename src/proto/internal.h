@@ -6,7 +6,7 @@
 
 #include "core/endpoint.h"
 #include "match/match.h"
-#include "proto/choice.h"
+#include "proto/exchange.h"
 #include "proto/proto.h"
 #include "proto/wire.h"
 
@@ -54,8 +54,8 @@ struct um_proto_asked {
 
 /* Of way.c: bodies that move in both directions. */
 struct um_proto_crossing {
-    uint64_t read;      /* bytes; upper bound of what the peer has read or mapped of the bodies that this side sent */
-    uint64_t read_came; /* `read` when the last body that the peer pushed was complete */
+    uint64_t peer_read; /* bytes; upper bound of what the peer has read or mapped of the bodies that this side sent */
+    uint64_t read_came; /* peer_read when the last body that the peer pushed was complete */
     struct um_proto_loan loan;
 };
 
@@ -108,7 +108,7 @@ struct um_proto_ep {
     struct um_proto_ways *ways;       /* way.c; NULL: no body that can be read is asked for */
     struct um_proto_watching watching;
     struct um_proto_batches batches;
-    uint64_t bodies_sent; /* bytes of messages that were announced, or went in segments */
+    uint64_t bodies_sent; /* bytes of messages that were announced, or went in segments (eager_segments.c) */
 };
 
 static inline struct um_proto_peer *um_proto_peer_of(const struct um_core_peer *peer)
@@ -234,7 +234,8 @@ struct um_proto_way_taken {
     bool is_lone;        /* read: more time had passed since the last body (of any way) ended than its copy took */
     bool has_choice;     /* read: it is measured for the choice between this side alone and both */
     bool is_mappable;    /* it can be mapped, but goes another way */
-    bool is_unaided;     /* read: without the sender's help, because that one was asked for other bodies */
+    bool is_unaided;     /* read: without the sender's help, because that one was asked for other bodies or could not be
+                          * invited */
     bool is_behind;      /* it waits: um_proto_asked.behind */
     bool has_waited;     /* it has waited there, and does not again */
     uint64_t began;      /* ns; read: when its first copy began */
@@ -270,7 +271,7 @@ struct um_proto_both {
 
 /* The kind of an announced body: of a message, or of RMA that this process executes. */
 struct um_proto_inbound_class {
-    /* Moves some of the body. Returns whether the body still lives, and is the caller's. */
+    /* Moves some of the body. Returns whether it still lives, and is the caller's: false also if it is in a batch. */
     bool (*step)(struct um_core_ep *ep, struct um_proto_inbound *in);
     /* Completes the receive or the RMA here, when the body has ended. error: 0 or a positive errno. */
     void (*ended)(struct um_core_ep *ep, struct um_proto_inbound *in, int error);
@@ -319,8 +320,8 @@ static inline struct um_proto_inbound *um_proto_inbound_of_job(const struct um_l
 
 /* Moves what can be moved now. The destination is known. */
 void um_proto_inbound_start(struct um_core_ep *ep, struct um_proto_inbound *in);
-/* Moves some of the body, which has no job; if it goes on, starts its job. */
-static inline void um_proto_inbound_step(struct um_core_ep *ep, struct um_proto_inbound *in)
+/* Moves some of the body, which has no job; starts a job for the rest of it. */
+static inline void um_proto_inbound_go_on(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     const bool lives = in->class->step(ep, in);
     if (lives && (!in->asked || in->op == UM_WIRE_READ) && !in->offer.shown && !in->way.is_behind)
@@ -392,6 +393,8 @@ int um_proto_rndv_read(struct um_core_ep *ep, struct um_proto_inbound *in, void 
 #define UM_HELP_MIN UINT64_C(65536)
 /* Can the body be mapped here? */
 bool um_proto_both_can(const struct um_core_ep *ep, struct um_proto_inbound *in);
+/* Can the sender of a body be invited to copy as well, unless there is no place for the invitation? */
+bool um_proto_both_can_invite(const struct um_core_peer *peer);
 /* Begins a body that will be mapped, or read with help: invites the sender to copy as well. False: all pairs of
  * progress words of that sender's lane are in use; the body has to wait. */
 bool um_proto_both_begin(struct um_core_ep *ep, struct um_proto_inbound *in);
@@ -435,9 +438,10 @@ int um_proto_rndv_push_arrived(struct um_core_ep *ep, struct um_core_peer *peer,
 int um_proto_way_open(struct um_core_ep *ep);
 void um_proto_way_close(struct um_core_ep *ep);
 /* Chooses the way of a message's body whose destination is known: notes it in the body (in->way, in->both.is_wanted).
- * True: the body was asked for, and comes in records;
- * or it waits, and the way is not chosen yet. */
+ * True: the body was asked for, and comes in records; or it waits, and the way is not chosen yet. */
 bool um_proto_way_choose(struct um_core_ep *ep, struct um_proto_inbound *in);
+/* Called if its sender was not invited to copy as well, though that was chosen. */
+void um_proto_way_unaided(const struct um_core_ep *ep, struct um_proto_inbound *in);
 /* Starts a copy of the body, or continues the one under way; measures the time that it takes. Results as
  * transfer_start() and transfer_poll(). */
 int um_proto_way_read(struct um_core_ep *ep, struct um_proto_inbound *in, const struct um_copy *copy);
@@ -476,7 +480,7 @@ void um_proto_way_came_unasked(const struct um_core_ep *ep, const struct um_core
 
 /* ---- ask.c: a body is asked for ---- */
 
-/* Asks the sender to send the body in records. False: the answer finds no place now. */
+/* Asks the sender to send the body in records. False: the answer finds no place now, or the sender has left. */
 bool um_proto_ask_records(struct um_proto_inbound *in);
 /* As um_proto_ask_records(), for a body that can be read as well: it is taken back if no part comes. patience_ns: what
  * reading takes (0: not known), for so long its sender may be reading itself. */

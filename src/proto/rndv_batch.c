@@ -8,8 +8,9 @@
  * are.
  *
  * Only a body whose announcement has just come waits, or one that waited for others (ask.c). One that was unexpected is
- * read in the call that receives it, because the caller may compute before it makes progress. Owns: struct
- * um_proto_batch, struct um_proto_batches. Threading: core.h.
+ * read in the call that receives it, because the caller may compute before it makes progress. What is read for an
+ * announcement that has just come does not count for the bound of a call's jobs (inbound.c), so that a stream of bodies
+ * leaves them their turn. Owns: struct um_proto_batch, struct um_proto_batches. Threading: core.h.
  */
 #include "proto/internal.h"
 
@@ -53,7 +54,6 @@ static bool read_together(struct um_core_ep *ep, struct um_core_peer *peer, cons
     if (peer->link->machine->transfer_start(peer->link, &b.copy, &none) != 0)
         return false;
     um_proto_way_batch_read(ep, bodies, began, b.copy.len);
-    ep->job_bytes += b.copy.len;
     ep->stats.batched += b.copy.remote_count;
     return true;
 }
@@ -75,7 +75,7 @@ void um_proto_batch_read(struct um_core_ep *ep, struct um_core_peer *peer)
             in->moved = in->arrival.len;
             um_proto_inbound_finish(ep, in, 0);
         } else {
-            um_proto_inbound_step(ep, in);
+            um_proto_inbound_go_on(ep, in);
         }
     }
 }

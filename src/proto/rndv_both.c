@@ -181,6 +181,11 @@ static struct um_lane *lane_back(struct um_core_peer *peer)
     return own->cannot_invite ? NULL : lane;
 }
 
+bool um_proto_both_can_invite(const struct um_core_peer *peer)
+{
+    return peer->rx && peer->rx->machine->rx_progress && !um_proto_peer_of(peer)->cannot_invite;
+}
+
 /* Sends the invitation. False: there is no place for it now. */
 static bool invite(struct um_proto_inbound *in, struct um_lane *lane, const struct iovec *iov, uint32_t count)
 {

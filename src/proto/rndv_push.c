@@ -32,8 +32,9 @@ static bool push_step(struct um_core_ep *ep, struct um_core_job *job)
         struct um_slot slot;
         int ret = lane->machine->claim(lane, part, &slot);
         if (ret) {
+            const bool has_moved = op->moved != before;
             um_core_peer_claim_failed(op->peer, ret); /* -EPIPE ends the operation, and with it this job */
-            return op->moved != before;
+            return has_moved;
         }
         /* before the header: um_proto_body_goes_first() */
         um_proto_slot_gather(&slot, &op->buffers.cursor, slot.body, part);

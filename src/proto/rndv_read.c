@@ -158,6 +158,8 @@ static bool message_step(struct um_core_ep *ep, struct um_proto_inbound *in)
         return true;
     if (in->both.is_wanted && !um_proto_both_begin(ep, in))
         return true;
+    if (in->both.is_wanted && in->way.chosen == UM_WAY_READ && !in->both.is_helped)
+        um_proto_way_unaided(ep, in);
     in->both.is_wanted = false;
     if (in->way.chosen == UM_WAY_MAPPED)
         return mapped_step(ep, in);

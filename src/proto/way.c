@@ -50,12 +50,12 @@ struct um_proto_ways {
     uint64_t read_at;               /* ns; when the last read ended; 0: parts came since */
     uint32_t read_in;               /* the call of progress (ep->turns) in which that was */
     uint64_t pushed;                /* bytes of bodies that have come in records, asked for or not */
-    uint64_t read;                  /* bytes of bodies that were read */
+    uint64_t copied;                /* bytes of bodies that this side has read or mapped, but for taken back ones */
     struct um_proto_rate reading;   /* rate of bodies that this side reads or maps */
     struct um_proto_rate placing;   /* rate of copying parts of pushed bodies out of their records */
     struct {
         uint64_t at, read_ns, pushed;
-    } came; /* when the last pushed body was complete (ns), and read_ns and pushed at that time */
+    } last_pushed; /* when the last pushed body was complete (ns), and read_ns and pushed at that time */
     struct um_proto_exchange exchange;
 };
 
@@ -152,7 +152,7 @@ static bool ask_if_better(struct um_core_ep *ep, struct um_proto_inbound *in)
     in->way.chosen = UM_WAY_PUSH;
     in->way.read_ns = b->read_ns;
     in->way.pushed = b->pushed;
-    in->way.peer_read = um_proto_peer_of(in->peer)->crossing.read;
+    in->way.peer_read = um_proto_peer_of(in->peer)->crossing.peer_read;
     return true;
 }
 
@@ -168,7 +168,7 @@ static bool computes(const struct um_core_peer *peer)
 static bool choose_help(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
-    if (in->way.chosen != UM_WAY_READ || in->arrival.len < UM_HELP_MIN)
+    if (in->way.chosen != UM_WAY_READ || in->arrival.len < UM_HELP_MIN || !um_proto_both_can_invite(in->peer))
         return false;
     if (ep->config.bodies == UM_BODIES_BOTH)
         return true;
@@ -176,6 +176,14 @@ static bool choose_help(struct um_core_ep *ep, struct um_proto_inbound *in)
     in->way.has_choice = !was_asked && !computes(in->peer);
     in->way.is_unaided = was_asked && um_proto_choice_next(&b->help, in->arrival.len) == UM_HELP_BOTH;
     return in->way.has_choice && um_proto_choice_take(&b->help, in->arrival.len) == UM_HELP_BOTH;
+}
+
+void um_proto_way_unaided(const struct um_core_ep *ep, struct um_proto_inbound *in)
+{
+    if (in->way.has_choice)
+        um_proto_choice_void(&um_proto_ep_of(ep)->ways->help, in->arrival.len, UM_HELP_BOTH);
+    in->way.has_choice = false;
+    in->way.is_unaided = true;
 }
 
 /*
@@ -253,7 +261,7 @@ static uint64_t copy_cost(const struct um_proto_ways *b, const struct um_proto_i
         return mapped_cost(len, counts_more, ns);
     if (in->both.is_helped && counts_more)
         return 2 * ns;
-    if (len < UM_SHORT_BODY && (is_lone || b->exchange.left == 0))
+    if (len < UM_SHORT_BODY && (is_lone || !um_proto_exchange_is_on(&b->exchange)))
         return len < UM_SHORT_BODY / 2 ? 2 * ns : ns + ns / 2;
     return counts_more ? ns + ns / 8 : ns;
 }
@@ -317,8 +325,9 @@ int um_proto_way_read_helped(struct um_core_ep *ep, struct um_proto_inbound *in)
 /* Only the first part is timed, and only if bodies go both ways: crossing_cost(). */
 uint64_t um_proto_way_coming(const struct um_core_ep *ep, const struct um_proto_inbound *in)
 {
-    const bool reads_meanwhile = um_proto_peer_of(in->peer)->crossing.read != in->way.peer_read;
-    const bool is_timed = in->moved == 0 && (reads_meanwhile || um_proto_ep_of(ep)->ways->exchange.left > 0);
+    const bool reads_meanwhile = um_proto_peer_of(in->peer)->crossing.peer_read != in->way.peer_read;
+    const bool is_timed =
+        in->moved == 0 && (reads_meanwhile || um_proto_exchange_is_on(&um_proto_ep_of(ep)->ways->exchange));
     return is_timed ? um_clock_ns() : 0;
 }
 
@@ -355,7 +364,7 @@ void um_proto_way_came(struct um_core_ep *ep, struct um_proto_inbound *in, uint3
 
 void um_proto_way_peer_read(struct um_core_op *op)
 {
-    um_proto_peer_of(op->peer)->crossing.read += op->len;
+    um_proto_peer_of(op->peer)->crossing.peer_read += op->len;
 }
 
 /* A measurement of pushed bodies: `bytes` came from `start` to `now` (ns); for own_ns of that time this side read other
@@ -365,11 +374,11 @@ struct pushed {
     bool is_alone; /* the body came alone, not behind others */
 };
 
-/* Do streams of bodies go both ways? Called when a body came that was not alone. */
-static bool goes_both_ways(const struct um_core_ep *ep)
+/* Called when a body came that was not alone: do streams of bodies go both ways? */
+static void exchange_note(const struct um_core_ep *ep)
 {
     struct um_proto_ep *own = um_proto_ep_of(ep);
-    return um_proto_exchange_is_on(&own->ways->exchange, own->bodies_sent, own->ways->pushed + own->ways->read);
+    um_proto_exchange_note(&own->ways->exchange, own->bodies_sent, own->ways->pushed + own->ways->copied);
 }
 
 /* Returns what these bodies cost (ns). Their sender may have read bodies of this side meanwhile: that time is left out,
@@ -379,12 +388,12 @@ static uint64_t crossing_cost(const struct um_core_ep *ep, const struct um_proto
     struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
     struct um_proto_crossing *x = &um_proto_peer_of(in->peer)->crossing;
     const uint64_t took = p->now - p->start, ns = took > p->own_ns ? took - p->own_ns : 0;
-    const uint64_t read = x->read - (x->read_came > in->way.peer_read ? x->read_came : in->way.peer_read);
-    const bool is_exchange = !p->is_alone && goes_both_ways(ep);
+    const uint64_t read = x->peer_read - (x->read_came > in->way.peer_read ? x->read_came : in->way.peer_read);
+    const bool is_exchange = !p->is_alone && um_proto_exchange_is_on(&b->exchange);
     const bool has_loan = um_proto_loan_take(&x->loan, read > 0, p->now);
     const uint64_t copy_ns = is_exchange || has_loan ? um_proto_rate_ns(&b->placing, p->bytes) : 0;
-    const uint64_t cost = has_loan ? um_proto_choice_pushed_ns(ns, um_proto_rate_ns(&b->reading, read), copy_ns) : ns;
-    x->read_came = x->read;
+    const uint64_t cost = has_loan ? um_proto_exchange_pushed_ns(ns, um_proto_rate_ns(&b->reading, read), copy_ns) : ns;
+    x->read_came = x->peer_read;
     return is_exchange && cost < 2 * copy_ns ? 2 * copy_ns : cost;
 }
 
@@ -393,16 +402,18 @@ static uint64_t crossing_cost(const struct um_core_ep *ep, const struct um_proto
 static void learn_pushed(const struct um_core_ep *ep, const struct um_proto_inbound *in)
 {
     struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
-    const bool alone = b->came.at <= in->watch.asked_at;
-    const struct pushed p = {.start = alone ? in->watch.asked_at : b->came.at,
+    const bool alone = b->last_pushed.at <= in->watch.asked_at;
+    const struct pushed p = {.start = alone ? in->watch.asked_at : b->last_pushed.at,
                              .now = um_clock_ns(),
-                             .own_ns = b->read_ns - (alone ? in->way.read_ns : b->came.read_ns),
-                             .bytes = b->pushed - (alone ? in->way.pushed : b->came.pushed),
+                             .own_ns = b->read_ns - (alone ? in->way.read_ns : b->last_pushed.read_ns),
+                             .bytes = b->pushed - (alone ? in->way.pushed : b->last_pushed.pushed),
                              .is_alone = alone};
+    if (!alone)
+        exchange_note(ep);
     const uint64_t ns = crossing_cost(ep, in, &p);
-    b->came.at = b->ended_at = p.now;
-    b->came.read_ns = b->read_ns;
-    b->came.pushed = b->pushed;
+    b->last_pushed.at = b->ended_at = p.now;
+    b->last_pushed.read_ns = b->read_ns;
+    b->last_pushed.pushed = b->pushed;
     um_proto_choice_tell(&b->body, in->arrival.len, UM_BODY_PUSHED, ns, p.bytes);
     if (in->way.is_mappable)
         um_proto_choice_tell(&b->map, in->arrival.len, UM_MAP_PUSHED, ns, p.bytes);
@@ -410,11 +421,16 @@ static void learn_pushed(const struct um_core_ep *ep, const struct um_proto_inbo
 
 /* Several mapped bodies may be copied at a time: the measurement begins at the end of the one before or at the begin of
  * this one, whichever is later. */
-static void learn_mapped(struct um_proto_ways *b, const struct um_proto_inbound *in)
+static void learn_mapped(const struct um_core_ep *ep, const struct um_proto_inbound *in)
 {
+    struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
     const uint64_t now = um_clock_ns();
     const uint64_t from = in->both.began_at > b->mapped_at ? in->both.began_at : b->mapped_at;
-    const uint64_t cost = copy_cost(b, in, came_alone(b, in->both.began_at, now - from), now - from);
+    const bool is_lone = came_alone(b, in->both.began_at, now - from);
+    b->copied += in->moved;
+    if (!is_lone)
+        exchange_note(ep);
+    const uint64_t cost = copy_cost(b, in, is_lone, now - from);
     b->mapped_at = b->ended_at = now;
     um_proto_rate_add(&b->reading, now - from, in->arrival.len);
     um_proto_choice_tell(&b->map, in->arrival.len, UM_MAP_MAPPED, cost, in->arrival.len);
@@ -427,9 +443,9 @@ static void learn_read(const struct um_core_ep *ep, const struct um_proto_inboun
     const uint64_t ns = in->way.read_ns;
     const unsigned help = in->both.is_helped ? UM_HELP_BOTH : UM_HELP_ALONE;
     um_proto_rate_add(&b->reading, ns, in->moved);
-    b->read += in->moved;
+    b->copied += in->moved;
     if (!in->way.is_lone)
-        (void)goes_both_ways(ep);
+        exchange_note(ep);
     if (in->way.is_unaided || (in->way.has_choice && !um_proto_choice_is_usual(&b->help, in->arrival.len, help)))
         um_proto_choice_void(&b->body, in->arrival.len, UM_BODY_READ);
     else
@@ -464,15 +480,22 @@ static void note_pause(const struct um_core_peer *peer, uint64_t began, uint64_t
     asked->ended_at = ended;
 }
 
+/* Returns when the body began to move, or was asked for (ns). */
+static uint64_t began_at(const struct um_proto_inbound *in)
+{
+    if (in->way.chosen == UM_WAY_MAPPED)
+        return in->both.began_at;
+    return in->watch.asked_at ? in->watch.asked_at : in->way.began;
+}
+
 void um_proto_way_learn(struct um_core_ep *ep, const struct um_proto_inbound *in)
 {
     struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
+    if (!b)
+        return; /* it was mapped, without a choice */
     if (in->way.chosen == UM_WAY_MAPPED) {
-        if (b)
-            learn_mapped(b, in);
-        return;
-    }
-    if (in->watch.is_taken_back) {
+        learn_mapped(ep, in);
+    } else if (in->watch.is_taken_back) {
         ep->stats.retaken++;
         push_failed(ep, in);
     } else if (in->way.chosen == UM_WAY_PUSH) {
@@ -480,8 +503,7 @@ void um_proto_way_learn(struct um_core_ep *ep, const struct um_proto_inbound *in
     } else {
         learn_read(ep, in);
     }
-    if (in->op == UM_WIRE_RTS)
-        note_pause(in->peer, in->watch.asked_at ? in->watch.asked_at : in->way.began, b->ended_at);
+    note_pause(in->peer, began_at(in), b->ended_at);
 }
 
 /* ---- messages that come unasked ---- */

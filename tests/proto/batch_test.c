@@ -210,6 +210,46 @@ static void a_batch_has_so_many_bytes(void **state)
     close_counting(&w);
 }
 
+/* A job beside a stream. */
+struct beside {
+    struct um_core_job job;
+    unsigned steps;
+};
+
+static bool beside_step(struct um_core_ep *ep, struct um_core_job *job)
+{
+    (void)ep;
+    UM_CONTAINER(job, struct beside, job)->steps++;
+    return false;
+}
+
+/* Each call of progress reads as many bytes as a call's jobs may move, and leaves the other jobs their turn. */
+static void a_stream_leaves_other_jobs_their_turn(void **state)
+{
+    struct world w;
+    struct beside beside = {.job.step = beside_step};
+    (void)state;
+    enum { QUARTER = 262144, ROUNDS = 10 };
+    open_counting(&w);
+    um_list_init(&beside.job.link);
+    um_core_job_start(w.node[1].ep, &beside.job);
+    for (unsigned n = 0; n < ROUNDS; n++) {
+        post(&w, 3, QUARTER);
+        announce(&w, 3, QUARTER);
+        const unsigned before = beside.steps;
+        um_core_ep_progress(w.node[1].ep);
+        assert_true(beside.steps > before);
+        for (unsigned i = 0; i < 3; i++) {
+            assert_int_equal(done_of(&w, 1, CTX(RECV + i)).len, QUARTER);
+            assert_true(is_filled(to[i], QUARTER, i + 1));
+            assert_int_equal(done_of(&w, 0, CTX(SEND + i)).error, 0);
+        }
+    }
+    assert_true(batched(&w) > 0 || variant.bodies == UM_BODIES_LEARN); /* or their sender helps */
+    um_list_unlink(&beside.job.link);
+    close_counting(&w);
+}
+
 /* A receive that is too short, or scattered, is not part of a batch; the bodies beside it are. */
 static void other_receives_are_served_beside(void **state)
 {
@@ -378,6 +418,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(short_bodies_do_not_wait_for_long_ones),
         cmocka_unit_test(long_bodies_are_read_by_themselves),
         cmocka_unit_test(a_batch_has_so_many_bytes),
+        cmocka_unit_test(a_stream_leaves_other_jobs_their_turn),
         cmocka_unit_test(other_receives_are_served_beside),
         cmocka_unit_test(a_call_that_is_refused_costs_no_body),
         cmocka_unit_test(only_the_body_that_cannot_be_read_fails),

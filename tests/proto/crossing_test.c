@@ -90,7 +90,7 @@ static void a_push_does_not_count_what_its_sender_reads_meanwhile(void **state)
 
 static uint64_t read_of(struct world *w, int node)
 {
-    return um_proto_peer_of(peer_of(w, node, 1 - node))->crossing.read;
+    return um_proto_peer_of(peer_of(w, node, 1 - node))->crossing.peer_read;
 }
 
 /* Lets bodies cross until node 1 reads this number in one round (at first it takes some back). Returns how many bytes,
