@@ -124,7 +124,7 @@ static int um_prov_env_number(const char *text, uint64_t min, uint64_t max, uint
     char *end;
     errno = 0;
     unsigned long long v = strtoull(text, &end, 0);
-    if (errno || end == text || *end || strchr(text, '-') || v < min || v > max)
+    if (errno || *text < '0' || *text > '9' || *end || v < min || v > max)
         return -EINVAL;
     *value_p = v;
     return 0;

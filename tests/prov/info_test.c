@@ -271,7 +271,7 @@ static void a_wrong_variable_is_named_with_what_is_allowed(void **state)
 
 static void every_wrong_number_is_refused(void **state)
 {
-    static const char *const wrong[] = {"", "0", "-1", "4097", "1e3", "0x", "99999999999999999999999", " "};
+    static const char *const wrong[] = {"", "0", "-1", "4097", "1e3", "0x", "99999999999999999999999", " ", " 3", "+3"};
     char text[4096];
     (void)state;
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
