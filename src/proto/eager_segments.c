@@ -16,8 +16,8 @@
  *
  * The receiver gives it for bodies that it would ask for in any case, because it found that faster than reading them
  * (choice.h), or than mapping them where they can be mapped: to announce them would cost a round trip. And it gives it
- * for the bodies of a sender that computes (way.c). One message in UM_UNASKED_SERIES is announced all the same, the
- * first time one in UM_UNASKED_FIRST, so that the receiver can learn otherwise and say so. So is a longer message
+ * for the bodies of a sender that computes (way_learn.c). One message in UM_UNASKED_SERIES is announced all the same,
+ * the first time one in UM_UNASKED_FIRST, so that the receiver can learn otherwise and say so. So is a longer message
  * that is not alone: that loses no round trip, and what the announcement costs is little beside the body.
  *
  * Owns: struct um_proto_segmented. Threading: core.h.

@@ -33,7 +33,7 @@ static inline uint32_t um_proto_wire_op_flags(uint8_t wire_flags)
 
 /* ---- what the protocols keep, in memory behind a peer and behind an endpoint ---- */
 
-/* Of ask.c: how the peer reacts when this side asks it for a body. */
+/* Of ask.c, `ended_at` and `pauses` of way_learn.c: how the peer reacts when this side asks it for a body. */
 struct um_proto_asked {
     struct um_list watched;     /* bodies that are taken back if no part comes, in the order of the questions */
     struct um_list behind;      /* bodies whose way is chosen when there is no such body, by the links of their jobs */
@@ -47,12 +47,12 @@ struct um_proto_asked {
     uint16_t shy;        /* how many bodies are moved without asking after one that did not come: 0, 1, 3, 7, ... */
     uint16_t left;       /* how many of these bodies are still to come */
     uint64_t ended_at;   /* ns; when the last body of the peer that was measured was complete */
-    uint8_t pauses;      /* bodies in a row that came UM_PAUSE_NS after the one before, up to UM_PAUSES (way.c) */
+    uint8_t pauses;      /* bodies in a row that came UM_PAUSE_NS after the one before, up to UM_PAUSES (way.h) */
     bool drops;          /* a body of the peer was taken back at some time: parts of it may still come */
     bool is_unreadable;  /* the peer's memory cannot be read: its bodies are asked for and never taken back */
 };
 
-/* Of way.c: bodies that move in both directions. */
+/* Of way_learn.c: bodies that move in both directions. */
 struct um_proto_crossing {
     uint64_t peer_read; /* bytes; upper bound of what the peer has read or mapped of the bodies that this side sent */
     uint64_t read_came; /* peer_read when the last body that the peer pushed was complete */
@@ -105,7 +105,7 @@ struct um_proto_watching {
 
 struct um_proto_ep {
     struct um_proto_receive *receive; /* receive.h: posted receives and unexpected messages */
-    struct um_proto_ways *ways;       /* way.c; NULL: no body that can be read is asked for */
+    struct um_proto_ways *ways;       /* way.h; NULL: no body that can be read is asked for */
     struct um_proto_watching watching;
     struct um_proto_batches batches;
     uint64_t bodies_sent; /* bytes of messages that were announced, or went in segments (eager_segments.c) */
@@ -228,7 +228,7 @@ enum um_proto_way {
     UM_WAY_NONE    /* not decided, or not by a choice: then nothing is learned from the body */
 };
 
-/* What way.c notes about a body. */
+/* What way.c and way_learn.c note about a body. */
 struct um_proto_way_taken {
     uint8_t chosen;      /* enum um_proto_way */
     bool is_lone;        /* read: more time had passed since the last body (of any way) ended than its copy took */
@@ -442,6 +442,9 @@ void um_proto_way_close(struct um_core_ep *ep);
 bool um_proto_way_choose(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* Called if its sender was not invited to copy as well, though that was chosen. */
 void um_proto_way_unaided(const struct um_core_ep *ep, struct um_proto_inbound *in);
+
+/* ---- way_learn.c: what the ways cost ---- */
+
 /* Starts a copy of the body, or continues the one under way; measures the time that it takes. Results as
  * transfer_start() and transfer_poll(). */
 int um_proto_way_read(struct um_core_ep *ep, struct um_proto_inbound *in, const struct um_copy *copy);

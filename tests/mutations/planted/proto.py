@@ -410,7 +410,7 @@ MUTATIONS = [
     ),
     (
         "nobody knows what the sender reads meanwhile",
-        "src/proto/way.c",
+        "src/proto/way_learn.c",
         "crossing.peer_read += op->len;",
         "crossing.peer_read += 0 * op->len;",
         ["proto crossing sim"],
@@ -536,7 +536,7 @@ MUTATIONS = [
     ),
     (
         "a sender that computes is never permitted to send at once",
-        "src/proto/way.c",
+        "src/proto/way_learn.c",
         "        return b && in->way.chosen == UM_WAY_READ && is_better_sent(ep, in);",
         "        return false;",
         ["proto computing sim"],
@@ -544,7 +544,7 @@ MUTATIONS = [
     (
         "a sender that computes is invited to copy as well",
         "src/proto/way.c",
-        "&& !computes(in->peer);",
+        "&& !um_proto_way_computes(in->peer);",
         ";",
         ["proto computing sim"],
     ),
@@ -557,7 +557,7 @@ MUTATIONS = [
     ),
     (
         "parts behind a message that comes unasked are late",
-        "src/proto/way.c",
+        "src/proto/way_learn.c",
         "um_proto_ask_peer_moves(peer); /* parts of bodies that were asked for come behind it */",
         "(void)peer;",
         ["proto computing sim"],
@@ -578,16 +578,16 @@ MUTATIONS = [
     ),
     (
         "any sender that is late is permitted to send at once",
-        "src/proto/way.c",
+        "src/proto/way.h",
         "    return asked->shy > 0 && asked->pauses == UM_PAUSES;",
         "    return asked->shy > 0;",
         ["proto computing sim"],
     ),
     (
         "what comes unasked is not measured",
-        "src/proto/way.c",
-        "    if (!b || len <= UM_SPLIT_MIN || !computes(peer))",
-        "    if (b || len <= UM_SPLIT_MIN || !computes(peer))",
+        "src/proto/way_learn.c",
+        "    if (!b || len <= UM_SPLIT_MIN || !um_proto_way_computes(peer))",
+        "    if (b || len <= UM_SPLIT_MIN || !um_proto_way_computes(peer))",
         ["proto computing sim"],
     ),
     (
@@ -599,7 +599,7 @@ MUTATIONS = [
     ),
     (
         "what comes unasked takes no time",
-        "src/proto/way.c",
+        "src/proto/way_learn.c",
         "UM_UNASKED_SENT, came->copies * came->ns,",
         "UM_UNASKED_SENT, came->ns / 1000,",
         ["proto computing sim"],
@@ -613,7 +613,7 @@ MUTATIONS = [
     ),
     (
         "the bodies of a sender that computes are never read to compare",
-        "src/proto/way.c",
+        "src/proto/way_learn.c",
         "    if (is_preferred)\n        um_proto_choice_try(c, len);",
         "    if (is_preferred)\n        return true;",
         ["proto computing sim"],
@@ -641,7 +641,7 @@ MUTATIONS = [
     ),
     (
         "the first part of a body is not timed where bodies go both ways",
-        "src/proto/way.c",
+        "src/proto/way_learn.c",
         "    return is_timed ? um_clock_ns() : 0;",
         "    return is_timed ? 0 : 0;",
         ["proto crossing sim"],
