@@ -114,7 +114,7 @@ uint32_t um_proto_segments_fit(const struct um_core_ep *ep, const struct um_prot
     return has_room(lane, (uint32_t)len, segment) && ++own->unasked_sent[class] % UM_UNASKED_SERIES ? segment : 0;
 }
 
-/* Commits the segments of a message. most: bytes of a segment. */
+/* Commits the segments of a message, and counts it. most: bytes of a segment. */
 static int segments_write(struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_lane *lane, size_t len,
                           uint32_t most, bool wants_ack)
 {
@@ -138,6 +138,7 @@ static int segments_write(struct um_core_ep *ep, const struct um_proto_msg *msg,
                               part);
         moved += part;
     }
+    um_proto_eager_count(ep, msg->peer, len);
     um_proto_ep_of(ep)->bodies_sent += len;
     return 0;
 }
@@ -148,7 +149,6 @@ int um_proto_segments_inject(struct um_core_ep *ep, const struct um_proto_msg *m
     const int ret = segments_write(ep, msg, lane, len, most, false);
     if (ret)
         return um_core_peer_claim_failed(msg->peer, ret);
-    um_proto_eager_count(ep, msg->peer, len);
     return 0;
 }
 
@@ -161,7 +161,6 @@ int um_proto_segments_send(struct um_core_ep *ep, const struct um_proto_msg *msg
     const int ret = segments_write(ep, msg, lane, len, most, op != NULL);
     if (ret) /* -EPIPE: the receiver drops the segments that have come */
         return um_proto_eager_refused(msg, op, ret);
-    um_proto_eager_count(ep, msg->peer, len);
     um_proto_eager_end(ep, msg, len, op);
     return 0;
 }

@@ -6,6 +6,7 @@
 
 #include "core/endpoint.h"
 #include "match/match.h"
+#include "proto/choice.h"
 #include "proto/exchange.h"
 #include "proto/proto.h"
 #include "proto/wire.h"
